@@ -1,7 +1,7 @@
-//! Numbers that cannot be mixed up: one newtype for each kind of thing, and points in the order.
+//! Number types that cannot be mixed up: one newtype for each kind of thing, and points of the order.
 //!
-//! Knows nothing but integers. Handles of a driver are never used as keys: they are recycled, these are not
-//! (or carry a generation that tells the lives apart).
+//! Depends on integers only. Driver handles are never used as keys, because the driver reuses them. These numbers are
+//! not reused, or carry a generation that tells the uses apart.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -31,26 +31,29 @@ macro_rules! id {
 pub(crate) use id;
 
 id! {
-    /// A dense, recycled index of a chain of points (a stream incarnation, a chain of a graph launch).
+    /// The dense index of a chain of points (a stream, a chain of a graph launch). It is used again after the chain
+    /// has ended.
     ChainIndex(u32), "chain "
 }
-/// A stream as the program knows it: counted up from 0 on each device, and recycled long after its end
-/// ([`RecycledNumbers`]). Where streams of several devices meet, their devices' numbers are in the high bits.
+/// A stream as the program knows it. Each device counts its streams from 0 and uses a number again long after the
+/// stream's end ([`RecycledNumbers`]). Where streams of several devices meet, the high bits hold the device's number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct StreamId(pub u32);
 
 impl StreamId {
-    /// What is done by the host itself, without a stream.
+    /// Stands for the host itself, for what is done without a stream.
     pub const HOST: StreamId = StreamId(u32::MAX);
-    /// The legacy default stream of the first device (CUDA: `cudaStreamLegacy`); it is there without being made.
+    /// The legacy default stream of the first device (CUDA: `cudaStreamLegacy`). It always exists.
     pub const LEGACY: StreamId = StreamId(0);
-    /// Numbers of streams lie below this; what is above names the device, where that is not the first.
+    /// The number of low bits that hold the stream's number on its device. The bits above hold the device's number,
+    /// or 0.
     pub const DEVICE_SHIFT: u32 = 24;
 
     /// Stands for all devices beyond the first 254.
     pub const FAR_DEVICE: u32 = 255;
 
-    /// The stream as one of a device, counted from 1, for messages about several; one that is so already stays.
+    /// Adds the device's number, counted from 1, for messages about several devices. A stream that has one already is
+    /// returned unchanged.
     #[must_use]
     pub fn of_device(self, device: u32) -> StreamId {
         match self {
@@ -61,7 +64,7 @@ impl StreamId {
         }
     }
 
-    /// The device that it names, where it names one.
+    /// Returns the number of the stream's device, if the stream carries one.
     pub fn device(self) -> Option<u32> {
         match self.0 >> Self::DEVICE_SHIFT {
             0 => None,
@@ -70,7 +73,7 @@ impl StreamId {
         }
     }
 
-    /// Its number on its device, where it names one.
+    /// Returns the stream without its device's number.
     #[must_use]
     pub fn on_its_device(self) -> StreamId {
         self.device().map_or(self, |_| Self(self.0 & ((1 << Self::DEVICE_SHIFT) - 1)))
@@ -97,27 +100,27 @@ impl fmt::Display for StreamId {
 }
 
 id! {
-    /// An allocation's place in its device's table; recycled, distinguished by a generation.
+    /// An allocation's index in its device's table. It is recycled; a generation tells the allocations apart.
     AllocId(u32), "allocation "
 }
 id! {
-    /// A pool of a device, never used again.
+    /// A pool of a device. The number is never used again.
     PoolId(u32), "pool "
 }
 id! {
-    /// A block of a pool's virtual heap; recycled when neighbours are merged.
+    /// A block of a pool's virtual heap. The number is recycled when neighbours are merged.
     BlockId(u32), "block "
 }
 id! {
-    /// A physical chunk of a pool; recycled after it is destroyed.
+    /// A physical chunk of a pool. The number is recycled after the chunk is destroyed.
     ChunkId(u32), "chunk "
 }
 id! {
-    /// A host thread of a program, chosen by whoever records it: any small number.
+    /// A host thread of a program. The recorder chooses the number; any small one will do.
     HostId(u32), "host thread "
 }
 id! {
-    /// A process of a program; host threads are of process 0 where nothing else is said.
+    /// A process of a program. Host threads belong to process 0 unless stated otherwise.
     ProcessId(u32), "process "
 }
 id! {
@@ -125,35 +128,35 @@ id! {
     DeviceId(u32), "device "
 }
 id! {
-    /// An event of a program; recycled after its end.
+    /// An event of a program. The number is recycled after the event is destroyed.
     EventId(u32), "event "
 }
 id! {
-    /// A node of one graph: dense, counted from 0, not used again when the node is removed.
+    /// A node of one graph. Numbers are dense and start at 0; the number of a removed node is not used again.
     NodeId(u32), "node "
 }
 id! {
-    /// A graph, as whoever builds graphs counts them; never used again.
+    /// A graph, numbered by the code that builds graphs. The number is never used again.
     GraphId(u32), "graph "
 }
 id! {
-    /// An instantiated graph; never used again.
+    /// An executable graph (`cudaGraphExec_t`). The number is never used again.
     ExecId(u32), "instance "
 }
 id! {
-    /// An offer of memory to other processes; never used again.
+    /// The right to import memory from another process. The number is never used again.
     TicketId(u32), "ticket "
 }
 
 /// The position of an operation in its chain, counted from 1; 0 is before the first.
 pub type Seq = u64;
 
-/// One point of the order: the operation with number `seq` in the chain `chain`.
+/// A point of the order: the operation with position `seq` in the chain `chain`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Point {
-    /// The chain.
+    /// Its chain.
     pub chain: ChainIndex,
-    /// The position in it.
+    /// Its position in the chain.
     pub seq: Seq,
 }
 
@@ -163,14 +166,14 @@ impl fmt::Display for Point {
     }
 }
 
-/// Numbers of things that come and go. One is given again once [`RESTING`](Self::RESTING) others have come back after
-/// it: in a program that makes few, messages name each thing by a number of its own. `T` is kept with a number that
-/// rests.
+/// Numbers that are used again. A number that is given back rests until more than [`RESTING`](Self::RESTING) numbers
+/// rest, so that in a small program every message names each thing by a number of its own. If no fresh number is
+/// left, the rest is cut short. `T` is stored with a resting number.
 #[derive(Debug)]
 pub struct RecycledNumbers<T = ()> {
-    /// How many there were ever at once.
+    /// The next fresh number.
     made: u32,
-    /// Those that came back, the oldest first.
+    /// The numbers that rest, in the order in which they were given back.
     resting: VecDeque<(u32, T)>,
 }
 
@@ -181,25 +184,25 @@ impl<T> Default for RecycledNumbers<T> {
 }
 
 impl<T> RecycledNumbers<T> {
-    /// So many numbers came back after one that is given again.
+    /// A number is given again once more than this many numbers rest.
     pub const RESTING: usize = 1024;
 
-    /// The lowest number is `first`.
+    /// Makes an empty set whose lowest number is `first`.
     pub fn beginning_at(first: u32) -> Self {
         Self { made: first, resting: VecDeque::new() }
     }
 
-    /// Whether there is one below `end`.
+    /// Returns `true` if a number below `end` can be taken without cutting a rest short.
     pub fn has_one(&self, end: u32) -> bool {
         self.made < end || self.resting.len() > Self::RESTING
     }
 
-    /// How many numbers were made so far.
+    /// Returns the next fresh number, which is one more than the highest number ever taken.
     pub fn made(&self) -> u32 {
         self.made
     }
 
-    /// A number below `end` that nothing has, and what came back with it.
+    /// Takes a number below `end` that is not in use, and returns it with the value it was given back with.
     pub fn take(&mut self, end: u32) -> Option<(u32, Option<T>)> {
         if self.resting.len() > Self::RESTING || self.made >= end {
             return self.resting.pop_front().map(|(number, kept)| (number, Some(kept)));
@@ -208,7 +211,7 @@ impl<T> RecycledNumbers<T> {
         Some((self.made - 1, None))
     }
 
-    /// What had the number is gone.
+    /// Gives a number back: nothing uses it any more.
     pub fn give_back(&mut self, number: u32, kept: T) {
         self.resting.push_back((number, kept));
     }

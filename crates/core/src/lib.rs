@@ -1,23 +1,23 @@
-//! The part of Millpond that decides: what comes before what, which bytes are free, what is wrong.
+//! The pure part of Millpond: it decides the order of operations, the placement of memory and the findings.
 //!
-//! Pure data structures: no threads, no clock, no input or output, no device. Everything here can be
-//! replayed, fuzzed and compared with a naive twin.
+//! Pure data structures: no threads, no clock, no I/O, no device. Everything here can be replayed, fuzzed and
+//! compared with a naive twin.
 //!
-//! Bottom up; a module uses only those above it in this list, and a test holds that:
+//! The modules from the bottom up. A module uses only the modules above it in this list; a test checks this.
 //!
-//! | module | one line |
+//! | module | contents |
 //! |---|---|
-//! | [`ids`] | numbers that cannot be mixed up |
+//! | [`ids`] | number types that cannot be mixed up |
 //! | [`units`] | checked address arithmetic |
-//! | [`op`] | everything a program can do, as data |
-//! | [`order`] | clocks, snapshots, streams, events, host threads: what comes before what |
-//! | [`life`] | one piece of memory: what was done to it, and what the next act has to come after |
+//! | [`op`] | every operation of a program, as data |
+//! | [`order`] | clocks, snapshots, streams, events, host threads: which point comes before which |
+//! | [`life`] | the lifetime of an allocation: its uses, and what the next operation must come after |
 //! | [`space`] | which physical chunk backs which virtual range |
 //! | [`plan`] | offsets for lifetimes known in advance |
-//! | [`pool`] | which bytes are free, for whom, after what |
+//! | [`pool`] | free bytes: which streams may use them, and after what |
 //! | [`graph`] | graphs that own memory: built, captured, checked, placed, backed |
-//! | [`check`] | is the program's own order right |
-//! | [`share`] | what processes that share memory say to each other |
+//! | [`check`] | the checker: is the program's own order right? |
+//! | [`share`] | the messages between processes that share memory |
 //! | [`trace`] | operations as bytes |
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]

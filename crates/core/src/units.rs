@@ -1,6 +1,6 @@
-//! Bytes, addresses and ranges: the one place that adds addresses.
+//! Bytes, addresses and ranges. Addresses are added in this file only.
 //!
-//! Knows integers only. Sums that can pass the end of the address space are checked.
+//! Depends on integers only. Sums that could pass the end of the address space are checked.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ pub const TIB: u64 = 1 << 40;
 const PIB: u64 = 1 << 50;
 const EIB: u64 = 1 << 60;
 
-/// `bytes` rounded up to a multiple of `to`, a power of two; `None` where that passes `u64::MAX`.
+/// Rounds `bytes` up to a multiple of `to`, a power of two. Returns `None` if the result exceeds `u64::MAX`.
 #[inline]
 pub const fn round_up(bytes: u64, to: u64) -> Option<u64> {
     debug_assert!(to.is_power_of_two());
@@ -25,71 +25,71 @@ pub const fn round_up(bytes: u64, to: u64) -> Option<u64> {
     }
 }
 
-/// `bytes` rounded down to a multiple of `to`, a power of two.
+/// Rounds `bytes` down to a multiple of `to`, a power of two.
 #[inline]
 pub const fn round_down(bytes: u64, to: u64) -> u64 {
     debug_assert!(to.is_power_of_two());
     bytes & !(to - 1)
 }
 
-/// A range of addresses, from `start` up to, not including, `start + bytes`.
+/// The addresses from `start` to `start + bytes`, without the latter.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Range {
     /// The first address.
     pub start: u64,
-    /// How many bytes.
+    /// The number of bytes.
     pub bytes: u64,
 }
 
 impl Range {
-    /// The range of `bytes` from `start`.
+    /// Makes the range of `bytes` bytes from `start`.
     ///
     /// # Panics
-    /// In debug builds, where the range passes the end of the address space.
+    /// In debug builds, if the range passes the end of the address space.
     #[inline]
     pub const fn new(start: u64, bytes: u64) -> Self {
         debug_assert!(start.checked_add(bytes).is_some());
         Self { start, bytes }
     }
 
-    /// The range from `start` up to `end`.
+    /// Makes the range from `start` up to `end`.
     #[inline]
     pub const fn between(start: u64, end: u64) -> Self {
         debug_assert!(start <= end);
         Self { start, bytes: end - start }
     }
 
-    /// The first address behind the range.
+    /// Returns the first address after the range.
     #[inline]
     pub const fn end(self) -> u64 {
         self.start + self.bytes
     }
 
-    /// Whether it has no bytes.
+    /// Returns `true` if the range has no bytes.
     #[inline]
     pub const fn is_empty(self) -> bool {
         self.bytes == 0
     }
 
-    /// How far an address lies from it; 0 for its own.
+    /// Returns the distance from `address` to the nearest byte of the range, 0 if the range contains it.
     pub fn distance(&self, address: u64) -> u64 {
         let above = address.checked_sub(self.end()).map_or(0, |beyond| beyond + 1);
         self.start.saturating_sub(address).max(above)
     }
 
-    /// Whether `address` lies in it.
+    /// Returns `true` if `address` lies in the range.
     #[inline]
     pub const fn contains(self, address: u64) -> bool {
         address >= self.start && address - self.start < self.bytes
     }
 
-    /// Whether the two have a byte in common.
+    /// Returns `true` if the two ranges have a byte in common.
     #[inline]
     pub const fn overlaps(self, other: Range) -> bool {
         self.start < other.end() && other.start < self.end()
     }
 
-    /// The bytes that both have; empty where they have none.
+    /// Returns the bytes that both ranges have, an empty range if there are none.
     #[inline]
     pub fn intersection(self, other: Range) -> Range {
         let start = self.start.max(other.start);
@@ -104,14 +104,14 @@ impl fmt::Display for Range {
     }
 }
 
-/// A number of bytes as people read it: `1536 B`, `2.00 MiB`.
+/// A number of bytes, displayed for humans: `1536 B`, `2.00 MiB`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bytes(pub u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (unit, name) = match self.0 {
-            // Sizes that pass all numbers are cut to this one.
+            // Sizes that exceed `u64` saturate to this value.
             u64::MAX => return f.write_str("16 EiB or more"),
             EIB.. => (EIB, "EiB"),
             PIB.. => (PIB, "PiB"),

@@ -1,12 +1,12 @@
-//! One life of memory: its allocation, its uses, and whether an act may come here.
+//! The lifetime of an allocation: its uses, and the check of the next operation on it.
 //!
-//! The uses are of all bytes, until an operation uses a part of them. Then the bytes are divided into segments, each
-//! with the uses of all its bytes: where a part begins or ends a segment is divided, and neighbours with the same uses
-//! are one. A step costs the logarithm of how many there are, and what it overlaps. Which use stands for which `uses`
-//! says.
+//! The uses belong to all bytes until an operation uses a part of them. Then the bytes are divided into segments,
+//! each with the uses of all its bytes: a segment is divided where a part begins or ends, and neighbours with the
+//! same uses are joined. A step costs the logarithm of the number of segments, plus the segments that it overlaps.
+//! `uses.rs` has the rule by which one use stands for another.
 //!
-//! Knows what was done. The caller supplies the order, knows where the memory is, and records the free: an act after
-//! that breaks [`Kind::after_free`] (a stream's memory has another life by then).
+//! Knows only what was done. The caller supplies the order, knows where the memory is, and records the free: an act
+//! after the free breaks [`Kind::after_free`] (by then, a stream's memory belongs to another allocation).
 
 use std::collections::BTreeMap;
 
@@ -20,44 +20,45 @@ use crate::ids::{ChainIndex, Point, StreamId};
 use crate::op::{Act, Part};
 use crate::order::Knows;
 
-/// Why an operation is wrong: what it had to come after and does not.
+/// An operation that is wrong: the broken rule, and what it had to come after and does not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// The rule that is broken.
     pub kind: Kind,
-    /// The other side.
+    /// The other operation.
     pub earlier: Use,
-    /// The newest that each stream did and that has to come first, the other side's stream first: what comes after
-    /// these comes after all.
+    /// The newest use of each stream that has to come first, beginning with the stream of the other operation. What
+    /// comes after these comes after all uses.
     pub ends: Box<[Use]>,
-    /// The bytes that it is about.
+    /// The bytes concerned.
     pub part: Part,
 }
 
 impl Fault {
-    /// A fault with nothing to come after but the other side.
+    /// Makes a fault in which only the other operation has to come first.
     pub fn new(kind: Kind, earlier: Use) -> Self {
         Self { kind, earlier, ends: Box::new([earlier]), part: Part::WHOLE }
     }
 
-    /// The fault of touching a life that was freed.
+    /// Makes the fault of an act after the free.
     #[cold]
     pub fn after_free(free: Use, act: Act) -> Self {
         Self::new(Kind::after_free(act), free)
     }
 }
 
-/// One life of an allocation: its birth and the uses that something later may have to come after.
+/// The lifetime of an allocation: its allocation, and the uses that something later may have to come after.
 #[derive(Clone, Debug)]
-#[repr(C)] // What each alloc and free needs lies together: the birth, and how many uses there are.
+#[repr(C)] // Keeps together what each alloc and free needs: `born` and the number of uses.
 pub struct History<D: Done = Use> {
     born: D,
-    /// Those of all bytes. Where there are parts, one of them: whoever finds none need not look for parts.
+    /// The uses of all bytes. If there are parts, one of their uses, so that an empty list means that the parts need
+    /// no look.
     whole: Uses<D>,
     parts: Option<Box<Parts<D>>>,
 }
 
-/// A use that another one took the place of: of which bytes, and where it stood among those of the same bytes.
+/// A use that another one replaced: its bytes, and its index among the uses of the same bytes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Replaced<D: Done = Use> {
     used: D,
@@ -66,13 +67,13 @@ pub(crate) struct Replaced<D: Done = Use> {
 }
 
 impl<D: Done> History<D> {
-    /// A life that begins at `born`.
+    /// Makes a lifetime that begins at `born`.
     #[inline]
     pub fn new(born: D) -> Self {
         Self { born, whole: Uses::new(), parts: None }
     }
 
-    /// Begins a new life in the same place.
+    /// Begins a new lifetime in the same place.
     #[inline]
     pub fn restart(&mut self, born: D) {
         self.born = born;
@@ -86,35 +87,36 @@ impl<D: Done> History<D> {
         (self.whole, self.parts) = (Uses::new(), None);
     }
 
-    /// Where it was allocated.
+    /// Returns the allocation.
     pub fn born(&self) -> D {
         self.born
     }
 
-    /// The uses that something later may have to come after; one of several parts may come several times.
+    /// Returns the uses that something later may have to come after. A use of several parts may appear several times.
     pub fn uses(&self) -> impl Iterator<Item = &D> + Clone {
         self.uses_of(Part::WHOLE)
     }
 
-    /// Those of a part.
+    /// Returns the uses of a part.
     pub fn uses_of(&self, part: Part) -> impl Iterator<Item = &D> + Clone {
         let whole = if self.parts.is_none() { self.whole.all() } else { &[] };
         whole.iter().chain(self.parts.as_deref().into_iter().flat_map(move |parts| parts.of(part)))
     }
 
-    /// Those of bytes that have the same uses, with these bytes; some have none.
+    /// Returns the segments of bytes that have the same uses, each with these uses. Some segments have none.
     pub fn by_part(&self) -> impl Iterator<Item = (Part, &[D])> {
         let whole = self.parts.is_none().then(|| (Part::WHOLE, self.whole.all()));
         whole.into_iter().chain(self.parts.as_deref().into_iter().flat_map(|parts| parts.all()))
     }
 
-    /// How much is kept, for who lets it settle: uses of all bytes, or parts with uses.
+    /// Returns the amount kept, to decide when to settle: the number of uses of all bytes, or of segments.
     #[allow(clippy::len_without_is_empty)]
     pub fn len(&self) -> usize {
         self.parts.as_ref().map_or(self.whole.all().len(), |parts| parts.segments.len())
     }
 
-    /// The first use of some bytes that an act has to come after, races looked for, and that is so.
+    /// Returns the first use of some bytes that `act` must come after, with races checked, and for which `is_so`
+    /// holds.
     #[inline]
     fn find(&self, act: Act, part: Part, is_so: impl Fn(&D) -> bool) -> Option<&D> {
         match &self.parts {
@@ -124,12 +126,12 @@ impl<D: Done> History<D> {
         }
     }
 
-    /// Whether `act` may be done to these bytes next, by who comes after what `is_before` says: it must come after the
-    /// allocation, a free after every use, and where `races` are looked for a write after every use of these bytes and
-    /// a read after every write.
+    /// Checks `act` on these bytes by a party that comes after the uses for which `is_before` holds. The act must
+    /// come after the allocation. A free must come after every use. If `races` are checked, a write must come after
+    /// every use of these bytes, and a read after every write.
     ///
     /// # Errors
-    /// The rule that is broken, and the other side.
+    /// The broken rule, and the other operation.
     #[inline]
     pub fn check(&self, act: Act, part: Part, races: bool, is_before: impl Fn(&D) -> bool) -> Result<(), (Kind, D)> {
         if !is_before(&self.born) {
@@ -144,13 +146,13 @@ impl<D: Done> History<D> {
         }
     }
 
-    /// Adds a use, in place of those that it stands for.
+    /// Adds a use and drops the uses that it stands for.
     #[inline]
     pub fn add(&mut self, new: D, part: Part, is_before: impl Fn(&D) -> bool) {
         self.add_replacing(new, part, is_before, |_| ());
     }
 
-    /// As [`add`](Self::add). `replaced` gets the uses that the new one takes the place of.
+    /// As [`add`](Self::add). `replaced` gets the uses that the new one replaces.
     #[inline]
     pub(crate) fn add_replacing(
         &mut self,
@@ -168,33 +170,34 @@ impl<D: Done> History<D> {
         }
     }
 
-    /// Begins at another point: the one before.
+    /// Replaces the allocation's point, and returns the one before.
     pub(crate) fn replace_born(&mut self, born: D) -> D {
         std::mem::replace(&mut self.born, born)
     }
 
-    /// Takes a use out again. Those that it replaced are to be [put back](Self::put_back), the last one first.
+    /// Removes a use. The uses that it replaced must then be [put back](Self::put_back), the last one first.
     pub(crate) fn remove(&mut self, old: &D, part: Part) {
         self.change(part, |_, uses| uses.remove(old));
     }
 
-    /// Puts a use back that another one replaced.
+    /// Puts back a use that another one replaced.
     pub(crate) fn put_back(&mut self, Replaced { used, part, place }: Replaced<D>) {
         self.change(part, |_, uses| uses.put_back(place, used));
     }
 
-    /// Adds a use, without looking for those that it stands for.
+    /// Adds a use without looking for those that it stands for.
     pub fn push(&mut self, new: D, part: Part) {
         self.change(part, |_, uses| uses.push(new));
     }
 
-    /// Whether parts are used by themselves, and settling them would cost no more than was done since the last time.
+    /// Returns `true` if the bytes are in parts, and settling them would cost no more than was done since the last
+    /// time.
     #[inline]
     pub fn is_due(&self) -> bool {
         self.parts.as_ref().is_some_and(|parts| parts.is_due())
     }
 
-    /// Whether all bytes have the same uses.
+    /// Returns `true` if all bytes have the same uses.
     #[inline]
     pub(crate) fn is_whole(&self) -> bool {
         self.parts.is_none() || self.whole.is_empty()
@@ -221,40 +224,40 @@ impl<D: Done> History<D> {
 }
 
 impl History {
-    /// [`check`](Self::check) of a use by the next operation of `who`.
+    /// Runs [`check`](Self::check) for a use by the next operation of `who`.
     ///
     /// # Errors
-    /// What it must come after and does not.
+    /// The order that the use lacks.
     #[inline]
     pub fn check_use(&self, act: Act, part: Part, who: &impl Knows, races: bool) -> Result<(), Fault> {
         let checked = self.check(act, part, races, |earlier| who.covers(earlier.point));
         checked.map_err(|broken| self.fault(broken, (act, part, races), who))
     }
 
-    /// [`check`](Self::check) of a free by the next operation of `who`.
+    /// Runs [`check`](Self::check) for a free by the next operation of `who`.
     ///
     /// # Errors
-    /// What it must come after and does not.
+    /// The order that the free lacks.
     #[inline]
     pub fn check_free(&self, who: &impl Knows) -> Result<(), Fault> {
         self.check_use(Act::Free, Part::WHOLE, who, true)
     }
 
-    /// Adds a use of a part that was found right; `who` stood before it when it was checked.
+    /// Adds a use of a part that passed its check. `who` is as it was before the use, at the check.
     #[inline]
     pub fn add_use(&mut self, new: Use, part: Part, who: &impl Knows) {
         self.add(new, part, |known| who.covers(known.point));
     }
 
-    /// Adds a use that repeats a known one: that of the same kind by its chain, which knew nothing less then. Parts are
-    /// not used by themselves.
+    /// Replaces the use of the same kind by the same chain, if there is one; the chain knew no less at the new use.
+    /// The bytes are not in parts.
     pub(crate) fn repeat(&mut self, new: Use) {
         let is_same = |known: &Use| known.point.chain == new.point.chain && known.site.act == new.site.act;
         self.change(Part::WHOLE, |_, uses| uses.replace(new, is_same));
     }
 
-    /// Adds something that a free must come after, whoever did it and whatever that knew. What its chain did before
-    /// comes before it at any rate.
+    /// Adds something that a free must come after, independent of who did it and what that party knew. What the same
+    /// chain did before comes before it in any case.
     pub fn add_apart(&mut self, new: Use) {
         let outweighs = |known: &Use| match known.site.act {
             Act::Write => new.site.act == Act::Write,
@@ -268,31 +271,32 @@ impl History {
         });
     }
 
-    /// The newest read, write and free of each stream: who comes after these comes after all that was done.
+    /// Returns the newest read, write and free of each stream. What comes after these comes after all uses.
     pub fn latest(&self) -> SmallVec<[Use; 2]> {
         let mut latest = SmallVec::new();
         keep_newest(&mut latest, self.uses(), |it| (it.point.chain, it.site.stream, Some(it.site.act)));
         latest
     }
 
-    /// Forgets the uses that all streams come after: nothing that is still to come can be unordered with them.
+    /// Drops the uses that all streams come after: no later operation can be unordered with them.
     pub fn settle(&mut self, is_settled: impl Fn(Point) -> bool) {
         self.change(Part::WHOLE, |_, uses| uses.retain(|known| !is_settled(known.point)));
         self.parts.iter_mut().for_each(|parts| parts.changed = 0);
     }
 
-    /// Whether all points are so: of its birth and all uses.
+    /// Returns `true` if `is_so` holds for all points: of the allocation and of all uses.
     #[inline(always)]
     pub fn all_points(&self, is_so: impl Fn(Point) -> bool) -> bool {
         is_so(self.born.point) && self.find(Act::Free, Part::WHOLE, |it| !is_so(it.point)).is_none()
     }
 
-    /// The points after which the memory is free for certain: of its birth and all uses.
+    /// Returns the points after which the memory is certainly free: of the allocation and of all uses.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         std::iter::once(self.born.point).chain(self.uses().map(|known| known.point))
     }
 
-    /// The fault, and how far each stream has to be come after for all that it did to these bytes, which one edge does.
+    /// Makes the fault, with the newest use of these bytes for each stream: one edge from it covers all that the
+    /// stream did to them.
     #[cold]
     fn fault(&self, (kind, earlier): (Kind, Use), next: (Act, Part, bool), who: &impl Knows) -> Fault {
         let (act, part, races) = next;
@@ -304,33 +308,33 @@ impl History {
     }
 }
 
-/// The segments of a life whose parts are used each by itself, by their first byte. The first begins with the
-/// allocation; each ends where the next begins.
+/// The segments of a lifetime whose parts have uses of their own, by their first byte. The first segment begins with
+/// the allocation; each ends where the next begins.
 #[derive(Clone, Debug)]
 struct Parts<D: Done> {
     segments: BTreeMap<u64, Uses<D>>,
-    /// How often one was changed since they were settled.
+    /// The number of changes to segments since they were last settled.
     changed: usize,
 }
 
 impl<D: Done> Parts<D> {
-    /// One segment of all bytes.
+    /// Makes one segment of all bytes.
     fn new(uses: Uses<D>) -> Self {
         Self { segments: BTreeMap::from([(0, uses)]), changed: 0 }
     }
 
-    /// Whether as much was done since they were settled as settling costs, so that doing so again is cheap.
+    /// Returns `true` if the changes since the last settling have paid for another one.
     #[inline]
     fn is_due(&self) -> bool {
         self.changed > 2 * self.segments.len()
     }
 
-    /// Those of the first.
+    /// Returns the uses of the first segment.
     fn into_whole(self) -> Uses<D> {
         self.segments.into_values().next().unwrap_or_else(Uses::new)
     }
 
-    /// The uses of the segments that have bytes of a part; one may come several times.
+    /// Returns the uses of the segments that overlap a part. A use may appear several times.
     fn of(&self, part: Part) -> impl Iterator<Item = &D> + Clone {
         self.with_bytes_of(part).flat_map(Uses::all)
     }
@@ -340,14 +344,14 @@ impl<D: Done> Parts<D> {
         self.segments.range(first..part.to()).map(|(_, uses)| uses)
     }
 
-    /// The segments, each with its bytes.
+    /// Returns the segments, each with its bytes.
     fn all(&self) -> impl Iterator<Item = (Part, &[D])> {
         let ends = self.segments.keys().skip(1).copied().chain([Part::WHOLE.to()]);
         let segments = self.segments.iter().zip(ends);
         segments.filter_map(|((from, uses), to)| Some((Part::new(*from, to)?, uses.all())))
     }
 
-    /// What is found in the first segment with bytes of a part that has it.
+    /// Returns the first result of `find` among the segments that overlap a part.
     #[cold]
     fn find<'a, R>(&'a self, part: Part, find: impl Fn(&'a Uses<D>) -> Option<R>) -> Option<R> {
         self.with_bytes_of(part).find_map(find)
@@ -368,7 +372,7 @@ impl<D: Done> Parts<D> {
         self.join(part);
     }
 
-    /// A segment begins here from now on.
+    /// Divides the segment that contains `at`, so that one begins there.
     fn divide(&mut self, at: u64) {
         if at == Part::WHOLE.to() || self.segments.contains_key(&at) {
             return;
@@ -377,7 +381,7 @@ impl<D: Done> Parts<D> {
         self.segments.insert(at, uses);
     }
 
-    /// Makes neighbours one that have the same uses, within a part and at both its ends.
+    /// Joins neighbours that have the same uses, within a part and at both its ends.
     fn join(&mut self, part: Part) {
         let before = self.segments.range(..part.from()).next_back().map_or(part.from(), |(at, _)| *at);
         let near = || self.segments.range(before..=part.to());
@@ -387,7 +391,7 @@ impl<D: Done> Parts<D> {
     }
 }
 
-/// The newest use with each key, where the first of that key stands.
+/// Keeps the newest use with each key, at the index of the first use with that key.
 fn keep_newest<'a>(
     newest: &mut SmallVec<[Use; 2]>,
     uses: impl Iterator<Item = &'a Use>,

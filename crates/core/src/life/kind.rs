@@ -1,10 +1,10 @@
-//! The rules that a program can break, by their stable names.
+//! The rules that a program can break, with their stable names.
 //!
-//! A name never changes its meaning: programs and litmus files compare it.
+//! A name never changes its meaning: programs and litmus files compare names.
 
 use crate::op::Act;
 
-/// Which rule is broken, or what could be better.
+/// The broken rule, or the advice.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Kind {
@@ -18,53 +18,54 @@ pub enum Kind {
     FreeBeforeUse,
     /// Two accesses, one of them a write, are not ordered.
     Race,
-    /// The allocation is freed already.
+    /// An allocation is freed again.
     DoubleFree,
-    /// A free by a name whose number has another life by now.
+    /// A free names an allocation whose number belongs to a later allocation by now.
     StaleFree,
     /// Memory is never freed.
     Leak,
-    /// A graph is launched again, and memory of its last launch is not freed.
+    /// A graph is launched again while memory of its last launch is not freed.
     UnfreedLaunch,
-    /// A launch frees what the launch before left, and nothing orders that after an access.
+    /// A launch frees what the launch before left, and that free is not ordered after an access.
     AutoFreeBeforeUse,
-    /// An instance would use addresses under which another instance's memory lives.
+    /// An instance would use addresses at which another instance's memory is live.
     SharedAddresses,
     /// A stream is used after it was destroyed.
     StreamAfterDestroy,
-    /// Something is named that was never made, or is gone.
+    /// A name was never defined, or its object is gone.
     UnknownName,
     /// An event and a stream are of different devices.
     WrongDevice,
-    /// Work of a device uses memory of another whose pool does not grant it that.
+    /// Work of a device uses memory of another device whose pool does not grant it access.
     NoAccess,
     /// The source and the target of a copy overlap.
     Aliased,
     /// A pool is used after it was destroyed.
     PoolAfterDestroy,
-    /// Memory or an event is given to another process that cannot be.
+    /// Memory or an event that cannot be shared is given to another process.
     NotShareable,
-    /// Memory is freed while another process holds it.
+    /// Memory is freed while another process has a lease of it.
     FreeWhileImported,
     /// A side stream's captured work is not joined when the capture ends.
     CaptureUnjoined,
     /// A captured stream waits for an event from outside.
     CaptureIsolation,
-    /// Something that cannot be captured: a synchronisation, a query, immediate memory, the legacy default stream.
+    /// An operation that cannot be captured: a synchronisation, a query, an immediate allocation, the legacy default
+    /// stream.
     CaptureUnsupported,
-    /// An event that was recorded in a capture is waited for, synchronised or queried as if its work ran.
+    /// An event recorded in a capture is waited for, synchronised or queried as if its work ran.
     CapturedEvent,
     /// Two captures would be merged.
     CaptureMerge,
-    /// Memory that is no graph's is freed in a capture.
+    /// Memory that belongs to no graph is freed in a capture.
     CaptureForeignFree,
-    /// A capture is begun, used or ended where that is not possible, or never ends.
+    /// A capture is begun, used or ended where that is not possible, or is never ended.
     CaptureState,
     /// An external record or wait outside of a capture.
     ExternalOutsideCapture,
     /// A graph cannot have this node or edge.
     GraphRefused,
-    /// Advice: a wait for something that is known already.
+    /// Advice: a wait for something that already comes before.
     RedundantWait,
     /// Advice: a wait for an event that orders nothing: never recorded, or not a completion.
     EmptyWait,
@@ -105,30 +106,30 @@ impl Kind {
         Kind::EmptyWait,
     ];
 
-    /// What an act breaks that does not come after the allocation.
+    /// Returns the rule that an act breaks if it does not come after the allocation.
     #[inline]
     pub fn before_alloc(act: Act) -> Kind {
         if act == Act::Free { Kind::FreeBeforeAlloc } else { Kind::UseBeforeAlloc }
     }
 
-    /// What an act breaks that does not come after a use.
+    /// Returns the rule that an act breaks if it does not come after a use.
     #[inline]
     pub fn before_use(act: Act) -> Kind {
         if act == Act::Free { Kind::FreeBeforeUse } else { Kind::Race }
     }
 
-    /// Whether an order is missing between two operations or two nodes, and adding it puts it right.
+    /// Returns `true` if an edge is missing between two operations or two nodes, and adding it fixes the finding.
     pub fn is_order(self) -> bool {
         matches!(self, Kind::UseBeforeAlloc | Kind::FreeBeforeAlloc | Kind::FreeBeforeUse | Kind::Race)
     }
 
-    /// What an act breaks that comes after the free.
+    /// Returns the rule that an act breaks if it comes after the free.
     #[inline]
     pub fn after_free(act: Act) -> Kind {
         if act == Act::Free { Kind::DoubleFree } else { Kind::UseAfterFree }
     }
 
-    /// A stable name for programs.
+    /// Returns the stable name, for programs.
     pub fn name(self) -> &'static str {
         match self {
             Kind::UseBeforeAlloc => "use-before-alloc",
@@ -164,25 +165,25 @@ impl Kind {
         }
     }
 
-    /// The kind with a name.
+    /// Returns the kind with a name.
     pub fn from_name(name: &str) -> Option<Kind> {
         Kind::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 
-    /// Whether nothing is wrong: it could only be better.
+    /// Returns `true` if nothing is wrong and the finding is only advice.
     pub fn is_advice(self) -> bool {
         matches!(self, Kind::RedundantWait | Kind::EmptyWait)
     }
 
-    /// Whether a capture refuses it.
+    /// Returns `true` if the rule is one that a capture enforces.
     pub fn is_about_captures(self) -> bool {
         use Kind::*;
         matches!(self, CaptureUnjoined | CaptureIsolation | CaptureUnsupported | CapturedEvent | CaptureMerge)
             || matches!(self, CaptureForeignFree | CaptureState | ExternalOutsideCapture)
     }
 
-    /// Whether it is about when work runs: some schedule of the device touches memory that is not there, or lets one
-    /// access overtake another. The others are about what a program asks for.
+    /// Returns `true` if the kind is about when work runs: in some schedule of the device, work touches memory that
+    /// is not there, or one access overtakes another. The other kinds are about what a program asks for.
     pub fn is_about_order(self) -> bool {
         use Kind::*;
         matches!(self, UseBeforeAlloc | UseAfterFree | FreeBeforeAlloc | FreeBeforeUse | Race | DoubleFree | StaleFree)

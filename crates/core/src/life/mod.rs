@@ -1,14 +1,14 @@
-//! The law of one piece of memory: what was done to it, and what the next act has to come after.
+//! The lifetime of an allocation: its uses, and what the next operation on it must come after.
 //!
-//! Streams, host threads, launches and the nodes of a graph keep their lives here and ask the same questions of them.
-//! Who comes before whom the caller says. Knows no stream, no graph, no table of names.
+//! Streams, host threads, launches and graph nodes all keep their lifetimes here. The caller supplies the order.
+//! Depends on no stream, no graph and no table of names.
 //!
-//! | file | one law |
+//! | file | contents |
 //! |---|---|
 //! | `kind` | the rules that a program can break, by name |
-//! | `uses` | which uses of the same bytes something later may still have to come after |
-//! | `history` | may this act come here: the uses of a life, by bytes |
-//! | `site` | points and places of what streams do |
+//! | `uses` | the uses of the same bytes that something later may still have to come after |
+//! | `history` | the uses of a lifetime, by bytes, and the check of the next operation |
+//! | `site` | the points and places of uses |
 
 mod history;
 mod kind;

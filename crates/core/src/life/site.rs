@@ -1,28 +1,28 @@
-//! What a stream, a launch or the host does to memory: where it stands in the order, and where in the program.
+//! A use of memory by a stream, a launch or the host: its point in the order and its place in the program.
 
 use super::uses::Done;
 use crate::ids::{Point, StreamId};
 use crate::op::{Act, Place};
 
-/// Where an operation stands in its program.
+/// The place of an operation in its program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Site {
-    /// What it does.
+    /// The access.
     pub act: Act,
-    /// On which stream.
+    /// The stream.
     pub stream: StreamId,
-    /// The how many-th operation of that stream it is, counted from 1.
+    /// The number of the operation in its stream, counted from 1.
     pub op: u64,
-    /// Where in the source.
+    /// The place in the source.
     pub place: Place,
 }
 
-/// One thing done to an allocation: where in the order, and by whom.
+/// A use of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Use {
-    /// Its point.
+    /// Its point in the order.
     pub point: Point,
-    /// What it was and where it stands in the program.
+    /// Its access and its place in the program.
     pub site: Site,
 }
 

@@ -1,11 +1,11 @@
 //! The uses of the same bytes that something later may still have to come after.
 //!
-//! Knows which use needs an order with which; who comes before whom the caller says. The simple version keeps every use
-//! for ever. Here a use is dropped once a later write comes after it, or a later read if it is a read itself, because
-//! whatever must come after the later one then comes after it, too. (A read drops no write: another read need not come
-//! after the first, but must come after the write.) What stays are two antichains, of writes and of reads: two
-//! unordered kernels may read an allocation, and both must precede the free. (One "last access" would forget one of
-//! them, which is a well-known bug.)
+//! Knows which use needs an order with which; the caller supplies the order. The simple version keeps every use for
+//! ever. Here a use is dropped once a later write comes after it, or a later read if the use is a read itself:
+//! whatever must come after the later use then comes after the dropped one, too. A read drops no write, because
+//! another read need not come after the first read but must come after the write. Two antichains are left, one of
+//! writes and one of reads: two unordered kernels may read an allocation, and both must precede the free. (Keeping
+//! only one "last access" would lose one of them, which is a well-known bug.)
 
 use std::fmt::Debug;
 
@@ -13,14 +13,14 @@ use smallvec::SmallVec;
 
 use crate::op::Act;
 
-/// One thing done to memory, as whoever keeps lives of memory knows it.
+/// A use of memory, in the form that the owner of the lifetime keeps.
 pub trait Done: Copy + PartialEq + Debug {
-    /// What was done.
+    /// Returns the kind of access.
     fn act(&self) -> Act;
 }
 
 /// The uses of the same bytes: the writes, then the others, each in the order in which they were added. So the first
-/// use that conflicts does not depend on which uses were left out because later ones stand for them.
+/// conflicting use does not depend on which uses were dropped in favour of later ones.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Uses<D: Done> {
     list: SmallVec<[D; 2]>,
@@ -43,14 +43,14 @@ impl<D: Done> Uses<D> {
         self.list.is_empty()
     }
 
-    /// The first that an act has to come after, races looked for, and that is so.
+    /// Returns the first use that `act` must come after, with races checked, and for which `is_so` holds.
     #[inline]
     pub(super) fn find(&self, act: Act, is_so: impl Fn(&D) -> bool) -> Option<&D> {
         let end = if act == Act::Read { self.writes as usize } else { self.list.len() };
         self.list[..end].iter().find(|it| (act == Act::Free || act.conflicts(it.act())) && is_so(it))
     }
 
-    /// Adds a use, without dropping any.
+    /// Adds a use without dropping any.
     #[inline]
     pub(super) fn push(&mut self, new: D) {
         match new.act() == Act::Write {
@@ -62,14 +62,15 @@ impl<D: Done> Uses<D> {
         }
     }
 
-    /// Adds a use, in place of those that it stands for: what comes after it comes after them. `replaced` gets each of
-    /// those, in the order of the list, with the place that it had without the ones before it.
+    /// Adds a use and drops the uses that come before it and that it stands for: what comes after the new use comes
+    /// after those. `replaced` gets each dropped use, in the order of the list, with its index after the removal of
+    /// the ones before it.
     #[inline]
     pub(super) fn add(&mut self, new: D, is_before: impl Fn(&D) -> bool, mut replaced: impl FnMut(usize, D)) {
         let is_write = new.act() == Act::Write;
         let from = if is_write { 0 } else { self.writes as usize };
         match &mut self.list[from..] {
-            // Nearly always there is just one, and it stands for that.
+            // Nearly always there is just one use, and the new one replaces it.
             [only] if is_before(only) => {
                 replaced(from, *only);
                 *only = new;
@@ -84,7 +85,7 @@ impl<D: Done> Uses<D> {
         debug_assert!(self.list.iter().enumerate().all(is_placed), "the writes, then the others: {:?}", self.list);
     }
 
-    /// Drops those that are so, from this place on.
+    /// Drops the uses from the index `from` on for which `is_before` holds.
     fn drop_before(&mut self, from: usize, is_before: impl Fn(&D) -> bool, mut replaced: impl FnMut(usize, D)) {
         let (mut to, mut writes) = (from, self.writes);
         for at in from..self.list.len() {
@@ -111,7 +112,7 @@ impl<D: Done> Uses<D> {
         }
     }
 
-    /// Adds a use at a place that [`add`](Self::add) handed out, or as near to it as there is one.
+    /// Inserts a use at an index that [`add`](Self::add) handed out, or as near to it as possible.
     pub(super) fn put_back(&mut self, at: usize, old: D) {
         let writes = self.writes as usize;
         match old.act() == Act::Write {
@@ -123,7 +124,7 @@ impl<D: Done> Uses<D> {
         }
     }
 
-    /// Adds a use in place of one of its kind, if there is such.
+    /// Replaces a use with the same kind of access for which `is_same` holds, or adds the new one if there is none.
     pub(super) fn replace(&mut self, new: D, is_same: impl Fn(&D) -> bool) {
         match self.list.iter_mut().find(|known| known.act() == new.act() && is_same(known)) {
             Some(known) => *known = new,

@@ -1,12 +1,12 @@
-//! Accesses of one operation to the same bytes, of which one writes: the source and the target of a copy must not have
-//! such bytes, nor may slices that are borrowed for one launch.
+//! Finds accesses of one operation to the same bytes of which one writes. The source and the target of a copy must
+//! not have such bytes, nor may slices that are borrowed for one launch.
 
 use super::memory::{Act, Part};
 
-/// The first access to bytes that an access before it has, too, where one of them writes: of accesses to some memory,
-/// sorted by that and by their first byte.
+/// Returns the index of the first access that overlaps an earlier access to the same memory, if one of the two
+/// writes. The accesses must be sorted by memory, then by their first byte.
 pub fn find_aliased<M: PartialEq>(accesses: impl Iterator<Item = (M, Act, Part)>) -> Option<usize> {
-    // The ends of the uses and of the writes so far: whoever begins before one of them overlaps.
+    // The ends of the uses and of the writes so far. An access that begins before one of these ends overlaps.
     let (mut last, mut used, mut written) = (None, 0, 0);
     for (at, (memory, act, part)) in accesses.enumerate() {
         if last.as_ref() != Some(&memory) {

@@ -1,11 +1,12 @@
-//! Which operations a capture may forbid to a thread.
+//! The operations that a capture may forbid to a thread.
 
 use super::{Space, What};
 
 impl What {
-    /// What an operation does at once, past every stream, so that no capture sees it: a call that CUDA names
-    /// potentially unsafe, in words. None for all others. Measured: each gives 900, and the end of the capture 901 (an
-    /// H100, driver 580). A capture forbids them by its [mode](super::CaptureMode) and the thread's.
+    /// Returns in words the immediate effect of an operation that CUDA calls potentially unsafe: it bypasses all
+    /// streams, so that no capture sees it. Returns `None` for all other operations. Measured: each gives error 900,
+    /// and the end of the capture gives 901 (an H100, driver 580). A capture forbids them depending on its
+    /// [mode](super::CaptureMode) and that of the thread.
     pub fn unsafe_call(&self) -> Option<&'static str> {
         Some(match self {
             What::StreamSynchronize { .. } => "a stream is synchronized",

@@ -1,10 +1,10 @@
-//! What is done to memory, and how an operation names the memory.
+//! Accesses to memory, and the names of memory in operations.
 //!
-//! Plain data. Knows no order.
+//! Plain data. Depends on no order.
 
 use crate::ids::{AllocId, DeviceId};
 
-/// What an operation does to an allocation.
+/// The kind of access of an operation to an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Act {
     /// Allocates it.
@@ -19,14 +19,14 @@ pub enum Act {
 }
 
 impl Act {
-    /// Whether two uses of the same bytes need an order: one of them writes. A free that is among the uses (another
-    /// process's) is not a write.
+    /// Returns `true` if two uses of the same bytes need an order: one of them is a write. A free among the uses
+    /// (another process's) is not a write.
     #[inline]
     pub fn conflicts(self, earlier: Act) -> bool {
         earlier == Act::Write || (self == Act::Write && earlier != Act::Free)
     }
 
-    /// In the past, for a table: `read`, `freed`.
+    /// Returns the past participle, for a table: `read`, `freed`.
     pub fn past(self) -> &'static str {
         match self {
             Act::Allocate => "allocated",
@@ -36,7 +36,7 @@ impl Act {
         }
     }
 
-    /// As a thing: `a read`.
+    /// Returns a noun with its article: `a read`.
     pub fn noun(self) -> &'static str {
         match self {
             Act::Allocate => "its allocation",
@@ -47,49 +47,49 @@ impl Act {
     }
 }
 
-/// The name of one life of an allocation, whoever made it: a stream, the host, or an alloc node of a graph.
+/// The name of one allocation, made by a stream, the host, or an alloc node of a graph.
 ///
-/// Numbers are given out again after a free, with the next generation; so a name that is older than its number's
-/// latest is *stale*. Memory of an alloc node is named once, by the operation that makes the node; outside its graph
-/// the name means the life that the latest launch began ([`What::Take`](super::What::Take) gives that life a name of
-/// its own).
+/// A number is used again after a free, with the next generation, so a name is *stale* if it is older than the latest
+/// generation of its number. Memory of an alloc node is named once, by the operation that adds the node. Outside its
+/// graph, the name means the allocation that the latest launch made ([`What::Take`](super::What::Take) gives that
+/// allocation a name of its own).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Memory {
     /// The number.
     pub id: AllocId,
-    /// Which of its lives, counted up.
+    /// The generation: counts the allocations with this number.
     pub generation: u64,
 }
 
 impl Memory {
-    /// The first life with a number.
+    /// Returns the first allocation with a number.
     pub fn first(id: u32) -> Self {
         Memory { id: AllocId(id), generation: 0 }
     }
 }
 
-/// What an operation does to the bytes of an allocation: [`Act::Read`] or [`Act::Write`].
+/// A read or a write of bytes of an allocation: [`Act::Read`] or [`Act::Write`].
 ///
 /// A use of no bytes (a pointer one past the end) is not an access and is not recorded as one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
     /// The memory.
     pub memory: Memory,
-    /// Read or write; anything else is taken for a write.
+    /// Read or write. Anything else is treated as a write.
     pub act: Act,
-    /// Which bytes of it.
+    /// The bytes.
     pub part: Part,
 }
 
 impl Access {
-    /// An access to all bytes of the memory.
+    /// Makes an access to all bytes of the memory.
     #[inline]
     pub fn whole(memory: Memory, act: Act) -> Self {
         Access { memory, act, part: Part::WHOLE }
     }
 }
 
-/// Bytes of an allocation, from its start: at least one. A use of none is not an access.
+/// A range of bytes of an allocation, relative to its start: at least one byte. A use of no bytes is not an access.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Part {
     from: u64,
@@ -97,72 +97,72 @@ pub struct Part {
 }
 
 impl Part {
-    /// All bytes, however many there are.
+    /// All bytes, independent of the size.
     pub const WHOLE: Part = Part { from: 0, to: u64::MAX };
 
-    /// The bytes from `from` on, before `to`; `None` where there are none.
+    /// Makes the bytes from `from` up to `to`, without `to`. Returns `None` if there are none.
     #[inline]
     pub fn new(from: u64, to: u64) -> Option<Part> {
         (from < to).then_some(Part { from, to })
     }
 
-    /// The same bytes of an allocation of so many: [`WHOLE`](Self::WHOLE) where they are all.
+    /// Returns the same bytes of an allocation of `bytes` bytes: [`WHOLE`](Self::WHOLE) if that is all of them.
     #[inline]
     pub fn within(self, bytes: u64) -> Part {
         if self.from == 0 && self.to >= bytes { Part::WHOLE } else { self }
     }
 
-    /// The first byte.
+    /// Returns the first byte.
     #[inline]
     pub fn from(self) -> u64 {
         self.from
     }
 
-    /// The first byte behind it.
+    /// Returns the first byte after it.
     #[inline]
     pub fn to(self) -> u64 {
         self.to
     }
 
-    /// The bytes of both, and those between.
+    /// Returns the bytes of both parts and those in between.
     pub fn joined(self, other: Part) -> Part {
         Part { from: self.from.min(other.from), to: self.to.max(other.to) }
     }
 
-    /// Whether it is all bytes.
+    /// Returns `true` if it is [`WHOLE`](Self::WHOLE).
     #[inline]
     pub fn is_whole(self) -> bool {
         self == Part::WHOLE
     }
 
-    /// Whether both have a byte.
+    /// Returns `true` if both parts have a byte in common.
     #[inline]
     pub fn overlaps(self, other: Part) -> bool {
         self.from < other.to && other.from < self.to
     }
 }
 
-/// What work of a device may do with memory of another.
+/// The access that work of a device has to memory of another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Reach {
-    /// Nothing.
+    /// No access.
     #[default]
     None,
-    /// Read it.
+    /// Read access.
     Read,
-    /// Read and write it.
+    /// Read and write access.
     ReadWrite,
 }
 
-/// Who makes memory at once, outside the order of streams.
+/// The kind of an immediate allocation, which is outside the order of streams.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Space {
-    /// A device (CUDA: `cudaMalloc`): not allowed while a capture forbids unsafe calls. Kernels of other devices need
-    /// [access](super::What::PeerAccess).
+    /// Device memory (CUDA: `cudaMalloc`). Not allowed while a capture forbids unsafe calls. Kernels of other devices
+    /// need [access](super::What::PeerAccess).
     Device(DeviceId),
-    /// As a device, with access for devices that is not known or all have: managed or mapped memory
-    /// (CUDA: `cudaMallocManaged`, `cuMemMap`).
+    /// As device memory, but all devices have access, or the access is not known: managed or mapped memory (CUDA:
+    /// `cudaMallocManaged`, `cuMemMap`).
     Managed,
-    /// The host: pinned or pageable memory that the device reads or writes.
+    /// Host memory, pinned or pageable, that the device reads or writes.
     Host,
 }

@@ -1,19 +1,19 @@
-//! Everything a program can do, as data: the input of the checker and of traces.
+//! Every operation that a program can make, as data: the input of the checker and of traces.
 //!
-//! An [`Op`] says who did it (a host thread), where it stands in the source, and [`What`] it is. Nothing here is right
-//! or wrong yet, and nothing is checked. No operation holds a text: names are numbers into a table ([`Names`]). Most
-//! operations own no memory; a launch of more than two accesses does.
+//! An [`Op`] has the host thread that called, the place in the source, and [`What`] was called. Nothing here is
+//! judged or checked. No operation holds a text: names are numbers into a table ([`Names`]). Most operations own no
+//! heap memory; a launch with more than two accesses does.
 //!
-//! Numbers are the recorder's: small, and given out again where it says so. Whoever reads operations from a file must
-//! expect any numbers at all, in any order.
+//! The recorder chooses the numbers: they are small, and are used again where the documentation says so. Code that
+//! reads operations from a file must expect any numbers, in any order.
 //!
-//! | file | one law |
+//! | file | contents |
 //! |---|---|
-//! | `place` | where it stands, and what things are called |
-//! | `memory` | what is done to memory, and how memory is named |
-//! | `node` | what is put into a graph by hand |
-//! | `at_once` | which operations a capture may forbid |
-//! | `quoted` | how names stand in messages |
+//! | `place` | the place of an operation in the source, and the names of things |
+//! | `memory` | accesses to memory, and the names of memory |
+//! | `node` | nodes that a program adds to a graph by hand |
+//! | `at_once` | the operations that a capture may forbid |
+//! | `quoted` | names in messages |
 
 mod aliased;
 mod at_once;
@@ -37,13 +37,13 @@ use crate::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, Pro
 pub struct Op {
     /// The thread that called.
     pub host: HostId,
-    /// Where that stands in the source.
+    /// The place of the call in the source.
     pub place: Place,
-    /// What it called.
+    /// The call.
     pub what: What,
 }
 
-/// How a stream that a program makes stands to the legacy default stream.
+/// The relation of a stream that a program creates to the legacy default stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StreamKind {
     /// Ordered with it both ways (CUDA: `cudaStreamDefault`).
@@ -52,7 +52,7 @@ pub enum StreamKind {
     NonBlocking,
 }
 
-/// How a stream stands to the default streams.
+/// The relation of a stream to the default streams.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum StreamRole {
     /// Ordered with the legacy default stream both ways (CUDA: `cudaStreamDefault`).
@@ -89,44 +89,44 @@ pub enum EventKind {
     Asked,
 }
 
-/// What is believed of the order of an operation, because the program says so.
+/// The part of an operation's order that is believed without a check, because the program says so.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Trust {
-    /// Nothing: it is checked.
+    /// Nothing: the order is checked.
     #[default]
     None,
-    /// Uses of the same memory that are not in order with its own are of other bytes.
+    /// Unordered uses of the same memory are of different bytes.
     Races,
-    /// It comes after all that it has to come after.
+    /// The operation comes after everything that it must come after.
     Order,
 }
 
-/// What an operation is. CUDA's name for it is given where it has one.
+/// A call of the program, with CUDA's name for it if there is one.
 #[derive(Clone, PartialEq, Eq, Debug)]
-// For a new one the compiler asks for its code in a trace only: `ARCHITECTURE.md` says where else it belongs.
+// For a new variant, the compiler only asks for its code in a trace. `ARCHITECTURE.md` lists the other places.
 #[non_exhaustive]
 pub enum What {
-    /// The calling thread is that of another process, which begins. All threads that are not named so are of process 0.
+    /// The calling thread belongs to another process, which begins now. All other threads belong to process 0.
     HostStart {
         /// Its process.
         process: ProcessId,
     },
-    /// The process of `to` learned what the calling thread's process knows, by a message that is not seen here. Threads
-    /// of one process know the same without it.
+    /// The process of `to` learned what the calling thread's process knows, through a message that is not recorded.
+    /// Threads of one process share their knowledge without this.
     Tell {
         /// A thread of the process that learned.
         to: HostId,
     },
-    /// A stream is made, or a default stream used for the first time (`cudaStreamCreateWithFlags`).
+    /// A stream is created, or a default stream is used for the first time (`cudaStreamCreateWithFlags`).
     StreamCreate {
-        /// Its number: counted up, never used again.
+        /// Its number, used again only long after the stream's end.
         stream: StreamId,
-        /// What it is to default streams.
+        /// Its relation to the default streams.
         role: StreamRole,
-        /// The device that it is of.
+        /// Its device.
         device: DeviceId,
     },
-    /// A stream ends; its work goes on (`cudaStreamDestroy`).
+    /// A stream is destroyed; its work goes on (`cudaStreamDestroy`).
     StreamDestroy {
         /// The stream.
         stream: StreamId,
@@ -135,7 +135,7 @@ pub enum What {
     StreamName {
         /// The stream.
         stream: StreamId,
-        /// What it is called.
+        /// The name.
         name: Name,
     },
     /// The host waited for a stream (`cudaStreamSynchronize`).
@@ -143,11 +143,11 @@ pub enum What {
         /// The stream.
         stream: StreamId,
     },
-    /// The host asked whether a stream is idle (`cudaStreamQuery`).
+    /// The host queried whether a stream is idle (`cudaStreamQuery`).
     StreamQuery {
         /// The stream.
         stream: StreamId,
-        /// The answer: yes orders like a synchronisation.
+        /// The answer. `true` orders like a synchronisation.
         is_idle: bool,
     },
     /// The host waited for all of its process's streams of all devices (`cudaDeviceSynchronize` on each).
@@ -157,28 +157,28 @@ pub enum What {
         /// The device.
         device: DeviceId,
     },
-    /// An event is made (`cudaEventCreate`).
+    /// An event is created (`cudaEventCreate`).
     EventCreate {
-        /// Its number; given out again after its end.
+        /// Its number. It is used again after the event is destroyed.
         event: EventId,
-        /// The device that it is of.
+        /// Its device.
         device: DeviceId,
-        /// Whether other processes may use it (`cudaEventInterprocess`).
+        /// `true` if other processes may use it (`cudaEventInterprocess`).
         shared: bool,
     },
-    /// An event ends; what waited for it still waits (`cudaEventDestroy`).
+    /// An event is destroyed; waits for it that were already made stay (`cudaEventDestroy`).
     EventDestroy {
         /// The event.
         event: EventId,
     },
-    /// An event stands for what another one stands for now; what it recorded before is forgotten.
+    /// An event takes over the present record of another one, and its own record is dropped.
     EventCopy {
         /// The event.
         event: EventId,
         /// The other one.
         from: EventId,
     },
-    /// An event is recorded on a stream; what it recorded before is forgotten (`cudaEventRecord`).
+    /// An event is recorded on a stream; its earlier record is dropped (`cudaEventRecord`).
     EventRecord {
         /// The event.
         event: EventId,
@@ -189,7 +189,8 @@ pub enum What {
         /// What it stands for.
         kind: EventKind,
     },
-    /// Later work of a stream waits for the event's latest record; none is not a wait (`cudaStreamWaitEvent`).
+    /// Later work of a stream waits for the event's latest record. Without a record it is not a wait
+    /// (`cudaStreamWaitEvent`).
     EventWait {
         /// The event.
         event: EventId,
@@ -198,12 +199,12 @@ pub enum What {
         /// In a capture: a node that waits at each launch (`cudaEventWaitExternal`).
         external: bool,
     },
-    /// Later work of a stream comes after all work so far of another, which the program did not ask for: an edge that
-    /// was missing, put in after it was reported.
+    /// Later work of a stream comes after all work so far of another, although the program did not ask for it: a
+    /// missing edge, added after it was reported.
     Follow {
         /// The stream.
         stream: StreamId,
-        /// The other one; it may have ended.
+        /// The other one. It may be destroyed already.
         after: StreamId,
     },
     /// The host waited for an event (`cudaEventSynchronize`).
@@ -211,20 +212,20 @@ pub enum What {
         /// The event.
         event: EventId,
     },
-    /// The host asked whether an event has completed (`cudaEventQuery`).
+    /// The host queried whether an event has completed (`cudaEventQuery`).
     EventQuery {
         /// The event.
         event: EventId,
-        /// The answer: yes orders like a synchronisation.
+        /// The answer. `true` orders like a synchronisation.
         is_over: bool,
     },
-    /// A pool is made (`cudaMemPoolCreate`).
+    /// A pool is created (`cudaMemPoolCreate`).
     PoolCreate {
-        /// Its number, never used again.
+        /// Its number. It is never used again.
         pool: PoolId,
-        /// Whether its memory can be exported to other processes.
+        /// `true` if its memory can be exported to other processes.
         exportable: bool,
-        /// The device that its memory is of, where that is known.
+        /// The device of its memory, if known.
         device: Option<DeviceId>,
     },
     /// A device other than the pool's gets access to all memory of the pool, or loses it (`cudaMemPoolSetAccess`).
@@ -233,25 +234,25 @@ pub enum What {
         pool: PoolId,
         /// The device.
         device: DeviceId,
-        /// What it may do from now on.
+        /// The access that it has from now on.
         reach: Reach,
     },
-    /// A device gets access to all memory that exists at once on another one, or loses it
-    /// (`cudaDeviceEnablePeerAccess`, `cudaDeviceDisablePeerAccess`). Copies need none.
+    /// A device gets access to all immediate allocations of another one, or loses it (`cudaDeviceEnablePeerAccess`,
+    /// `cudaDeviceDisablePeerAccess`). Copies need no such access.
     PeerAccess {
         /// The device that has the memory.
         owner: DeviceId,
         /// The device that may use it.
         device: DeviceId,
-        /// Whether it may from now on.
+        /// `true` if it may use the memory from now on.
         is_enabled: bool,
     },
-    /// A pool ends; what was allocated from it lives on (`cudaMemPoolDestroy`).
+    /// A pool is destroyed; its live allocations stay (`cudaMemPoolDestroy`).
     PoolDestroy {
         /// The pool.
         pool: PoolId,
     },
-    /// Memory exists from this point of a stream on (`cudaMallocAsync`); on a captured stream an alloc node.
+    /// An allocation in stream order (`cudaMallocAsync`). On a captured stream, an alloc node.
     Alloc {
         /// Its name.
         memory: Memory,
@@ -261,87 +262,88 @@ pub enum What {
         stream: StreamId,
         /// Its size.
         bytes: u64,
-        /// What the program calls it.
+        /// The program's name for it.
         name: Option<Name>,
     },
-    /// Memory exists at once (`cudaMalloc`, `cudaMallocHost`).
+    /// An immediate allocation (`cudaMalloc`, `cudaMallocHost`).
     AllocNow {
         /// Its name.
         memory: Memory,
-        /// Who has it.
+        /// The kind of memory.
         space: Space,
         /// Its size.
         bytes: u64,
-        /// What the program calls it.
+        /// The program's name for it.
         name: Option<Name>,
     },
-    /// The program gives memory a name (again).
+    /// The program gives an allocation a name, or another one.
     SetName {
         /// The memory.
         memory: Memory,
-        /// What it is called.
+        /// The name.
         name: Name,
     },
-    /// Memory is free from this point of a stream on (`cudaFreeAsync`); on a captured stream a free node.
+    /// A free in stream order (`cudaFreeAsync`). On a captured stream, a free node.
     Free {
         /// The memory.
         memory: Memory,
         /// The stream.
         stream: StreamId,
-        /// What is believed.
+        /// The part of its order that is believed.
         trust: Trust,
     },
-    /// Memory is free, or unmapped, at once (`cudaFree`, `cudaFreeHost`, `cuMemUnmap`).
+    /// An immediate free, or an unmap (`cudaFree`, `cudaFreeHost`, `cuMemUnmap`).
     FreeNow {
         /// The memory.
         memory: Memory,
     },
-    /// The owner lets go: the memory is free after everything declared so far. Always right, waits for nothing, orders
-    /// nothing.
+    /// The owner drops its buffer: the memory is free after everything declared so far. This is always right, waits
+    /// for nothing and orders nothing.
     Drop {
         /// The memory.
         memory: Memory,
     },
-    /// Work of a stream that uses memory: a kernel, a fill, a host function; on a captured stream a node.
+    /// Work of a stream that uses memory: a kernel, a fill, a host function. On a captured stream, a node.
     Launch {
         /// The stream.
         stream: StreamId,
-        /// What it does to which memory. It may read and write the same bytes.
+        /// Its accesses. It may read and write the same bytes.
         accesses: SmallVec<[Access; 2]>,
-        /// What is believed.
+        /// The part of its order that is believed.
         trust: Trust,
-        /// What the program calls it.
+        /// The program's name for it.
         name: Option<Name>,
     },
     /// A stream copies bytes, whose source and target must not overlap, or sets them (`cudaMemcpyAsync`,
-    /// `cudaMemsetAsync`); on a captured stream a node.
+    /// `cudaMemsetAsync`). On a captured stream, a node.
     Copy {
         /// The stream.
         stream: StreamId,
-        /// What it reads and what it writes.
+        /// Its reads and writes.
         accesses: SmallVec<[Access; 2]>,
     },
-    /// The calling thread itself uses memory, now.
+    /// The calling thread itself uses memory now.
     HostAccess {
-        /// What it does to which memory.
+        /// Its accesses.
         accesses: SmallVec<[Access; 2]>,
     },
-    /// An empty graph (`cudaGraphCreate`).
+    /// An empty graph is created (`cudaGraphCreate`).
     GraphCreate {
-        /// Its number, never used again.
+        /// Its number. It is never used again.
         graph: GraphId,
-        /// Whether each instance has addresses of its own. Otherwise all have the graph's, and one at a time can live.
+        /// `true` if each instance has addresses of its own. Otherwise all instances use the graph's, and only one at
+        /// a time can exist.
         symbolic: bool,
     },
-    /// A node is added (`cudaGraphAdd...Node`). It has the next number of its graph.
+    /// A node is added (`cudaGraphAdd...Node`). It gets the next number of its graph.
     GraphNode {
         /// The graph.
         graph: GraphId,
-        /// What the node is.
+        /// The node.
         node: Box<NodeOp>,
         /// The nodes that it comes after.
         after: SmallVec<[NodeId; 2]>,
-        /// What the program calls it.
+        /// The program's name for it.
         name: Option<Name>,
     },
     /// An edge is added (`cudaGraphAddDependencies`).
@@ -369,79 +371,79 @@ pub enum What {
         /// The node.
         node: NodeId,
     },
-    /// A copy of a graph (`cudaGraphClone`).
+    /// A graph is copied (`cudaGraphClone`).
     GraphClone {
         /// The original.
         graph: GraphId,
         /// The copy.
         copy: GraphId,
     },
-    /// The memory of an alloc node has a name of its own in a copy of its graph. Otherwise a copy's goes by the
-    /// original's name.
+    /// The memory of an alloc node gets a name of its own in a copy of its graph. Without this, the copy's memory has
+    /// the original's name.
     CopyName {
         /// The copy.
         graph: GraphId,
-        /// What the copy has called the memory so far.
+        /// The copy's name for the memory so far.
         node: Memory,
-        /// What it calls it from now on.
+        /// Its name from now on.
         memory: Memory,
     },
-    /// A graph ends; its instances live on (`cudaGraphDestroy`).
+    /// A graph is destroyed; its instances stay (`cudaGraphDestroy`).
     GraphDestroy {
         /// The graph.
         graph: GraphId,
     },
-    /// From now on work of the stream becomes nodes of a new graph (`cudaStreamBeginCapture`). Other streams join by
-    /// waiting for events recorded in the capture.
+    /// From now on, work of the stream becomes nodes of a new graph (`cudaStreamBeginCapture`). Other streams join
+    /// the capture when they wait for events recorded in it.
     CaptureBegin {
         /// The stream, the capture's origin.
         stream: StreamId,
         /// The number that the graph will have.
         graph: GraphId,
-        /// To which threads it forbids unsafe calls.
+        /// The threads to which it forbids unsafe calls.
         mode: CaptureMode,
         /// As for [`What::GraphCreate`].
         symbolic: bool,
     },
-    /// From now on work of the stream becomes nodes of a graph that is there (`cudaStreamBeginCaptureToGraph`). Unless
-    /// the capture ends well the graph is as before, and numbers of its nodes are not given again.
+    /// From now on, work of the stream becomes nodes of an existing graph (`cudaStreamBeginCaptureToGraph`). If the
+    /// capture fails, the graph is as it was before, but the numbers of the captured nodes are not used again.
     CaptureToGraph {
         /// The stream, the capture's origin.
         stream: StreamId,
-        /// The graph. Until the capture ends it is used by nothing else.
+        /// The graph. Until the capture ends, nothing else uses it.
         graph: GraphId,
         /// The nodes that the first captured ones come after.
         after: SmallVec<[NodeId; 2]>,
-        /// To which threads it forbids unsafe calls.
+        /// The threads to which it forbids unsafe calls.
         mode: CaptureMode,
     },
-    /// From now on captures forbid unsafe calls to the calling thread as this mode says; a thread begins with the
-    /// global one (`cudaThreadExchangeStreamCaptureMode`).
+    /// Sets the calling thread's mode: which captures forbid it unsafe calls from now on. A thread begins with the
+    /// global mode (`cudaThreadExchangeStreamCaptureMode`).
     CaptureModeExchange {
         /// The thread's mode.
         mode: CaptureMode,
     },
-    /// The capture that began on the stream ends; its graph is there (`cudaStreamEndCapture`).
+    /// The capture that began on the stream ends, and its graph exists (`cudaStreamEndCapture`).
     CaptureEnd {
         /// The stream.
         stream: StreamId,
     },
-    /// The capture that began on the stream comes to nothing: no graph is made of it, and one that was there is as
+    /// The capture that began on the stream is abandoned: it makes no graph, and an existing graph is as it was
     /// before.
     CaptureAbandon {
         /// The stream.
         stream: StreamId,
     },
-    /// A graph is checked and made ready for launches (`cudaGraphInstantiate`).
+    /// A graph is checked and instantiated (`cudaGraphInstantiate`).
     Instantiate {
         /// The graph.
         graph: GraphId,
-        /// The number of the instance, never used again.
+        /// The number of the instance. It is never used again.
         exec: ExecId,
-        /// Whether a launch frees what the launch before left unfreed.
+        /// `true` if a launch frees the memory that the launch before left unfreed.
         auto_free_on_launch: bool,
     },
-    /// An instance takes over what the nodes of a graph of the same shape do (`cudaGraphExecUpdate`).
+    /// An instance takes over the nodes of a graph of the same shape (`cudaGraphExecUpdate`).
     ExecUpdate {
         /// The instance.
         exec: ExecId,
@@ -455,37 +457,39 @@ pub enum What {
         /// The stream.
         stream: StreamId,
     },
-    /// An instance's memory is bound on a stream, which comes after its launches before (`cudaGraphUpload`).
+    /// An instance's memory is bound on a stream, which comes after the instance's earlier launches
+    /// (`cudaGraphUpload`).
     GraphUpload {
         /// The instance.
         exec: ExecId,
         /// The stream.
         stream: StreamId,
     },
-    /// The life that the latest launch of an instance began at an alloc node gets a name of its own.
+    /// The allocation that the latest launch of an instance made at an alloc node gets a name of its own.
     Take {
         /// The instance.
         exec: ExecId,
         /// The name of the alloc node's memory.
         node: Memory,
-        /// The new name of this life.
+        /// The new name of this allocation.
         memory: Memory,
     },
-    /// An instance ends; its launches go on, and what they left unfreed lives (`cudaGraphExecDestroy`).
+    /// An instance is destroyed; its launches go on, and memory that they left unfreed stays live
+    /// (`cudaGraphExecDestroy`).
     ExecDestroy {
         /// The instance.
         exec: ExecId,
     },
-    /// Memory is offered to other processes.
+    /// Memory is exported to other processes.
     Export {
         /// The memory.
         memory: Memory,
-        /// The number of the offer.
+        /// The number of the ticket.
         ticket: TicketId,
     },
-    /// The calling thread's process takes an offer; it frees what it took like memory of its own.
+    /// The calling thread's process imports memory, which it then frees like memory of its own.
     Import {
-        /// The offer.
+        /// The ticket.
         ticket: TicketId,
         /// The importer's name for the memory.
         memory: Memory,
@@ -493,7 +497,7 @@ pub enum What {
 }
 
 impl What {
-    /// The stream that it is an operation of, or is about.
+    /// Returns the stream that it is an operation of, or concerns.
     pub fn stream(&self) -> Option<StreamId> {
         match *self {
             What::StreamCreate { stream, .. }
@@ -519,18 +523,18 @@ impl What {
     }
 }
 
-/// A program, operation by operation: a litmus program, a trace on disk, a recorder.
+/// A source of operations, one after the other: a litmus program, a trace on disk, a recorder.
 pub trait Ops {
-    /// Why it cannot be read on.
+    /// The reason why reading failed.
     type Error;
 
-    /// The next operation; none at the end.
+    /// Returns the next operation, or `None` at the end.
     ///
     /// # Errors
-    /// Where it cannot be read: nothing follows then.
+    /// If it cannot be read. Nothing follows then.
     fn next_op(&mut self) -> Result<Option<Op>, Self::Error>;
 
-    /// The texts that the operations so far name.
+    /// Returns the texts that the operations so far refer to.
     fn names(&self) -> &Names;
 }
 
@@ -540,7 +544,7 @@ mod tests {
 
     #[test]
     fn an_operation_is_small() {
-        // Millions of them are copied through queues: less than two cache lines.
+        // Millions of operations are copied through queues: they fit in two cache lines.
         assert!(size_of::<Op>() <= 128, "{} bytes", size_of::<Op>());
     }
 }

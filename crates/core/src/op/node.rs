@@ -1,13 +1,14 @@
-//! What a program puts into a graph by hand, node by node.
+//! The nodes that a program adds to a graph by hand.
 //!
-//! Plain data. Nodes of a graph are numbered as they are added, from 0; captured work gets the next numbers.
+//! Plain data. Nodes of a graph are numbered from 0 in the order in which they are added; captured work gets the next
+//! numbers.
 
 use smallvec::SmallVec;
 
 use super::memory::{Access, Memory};
 use crate::ids::{EventId, GraphId};
 
-/// What a node does.
+/// The work of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NodeOp {
     /// A kernel.
@@ -18,34 +19,35 @@ pub enum NodeOp {
     Fill(SmallVec<[Access; 2]>),
     /// A function on the host.
     HostFunction(SmallVec<[Access; 2]>),
-    /// Nothing: a place where edges meet.
+    /// No work: a place where edges meet.
     Empty,
-    /// Records an event that the outside can wait for.
+    /// Records an event that work outside the graph can wait for.
     EventRecord(EventId),
-    /// Waits for an event that the outside records.
+    /// Waits for an event that is recorded outside the graph.
     EventWait(EventId),
-    /// Makes an allocation; from here on `memory` names it.
+    /// Makes an allocation, which `memory` names from here on.
     Alloc {
         /// Its name.
         memory: Memory,
         /// Its size.
         bytes: u64,
     },
-    /// Frees an allocation of an alloc node.
+    /// Frees the allocation of an alloc node.
     Free(Memory),
-    /// A whole graph, as it is now.
+    /// A whole graph, as it is at this moment.
     Child(GraphId),
 }
 
-/// To which threads a capture forbids [unsafe calls](super::What::unsafe_call) while it goes on; and, of a thread,
-/// which captures forbid them to it (CUDA: `cudaStreamCaptureMode`).
+/// The threads to which a capture forbids [unsafe calls](super::What::unsafe_call) while it runs. As the mode of a
+/// thread: the captures that forbid them to the thread (CUDA: `cudaStreamCaptureMode`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum CaptureMode {
-    /// To every thread. Of a thread: its own captures that are not relaxed, and other threads' global ones.
+    /// Forbids them to every thread. As a thread's mode: its own captures that are not relaxed, and other threads'
+    /// global ones.
     #[default]
     Global,
-    /// To the thread that began it. Of a thread: its own captures that are not relaxed.
+    /// Forbids them to the thread that began it. As a thread's mode: its own captures that are not relaxed.
     ThreadLocal,
-    /// To none; and any thread may end it. Of a thread: none.
+    /// Forbids them to no thread, and any thread may end the capture. As a thread's mode: none.
     Relaxed,
 }

@@ -1,6 +1,6 @@
-//! Where an operation stands in the program's source, and what the program calls its things.
+//! The place of an operation in the program's source, and the program's names for things.
 //!
-//! Names are numbers into a table, so that an operation that carries some is still a few words to copy. Knows no
+//! Names are numbers into a table, so that an operation with names is still a few words to copy. Depends on no
 //! operation. Invariant **interned**: equal texts of one table have equal names.
 
 use std::fmt;
@@ -12,11 +12,11 @@ use rustc_hash::FxHashMap;
 use super::{Memory, Quoted};
 use crate::ids::{EventId, ExecId, GraphId, PoolId};
 
-/// A text of a table of [`Names`].
+/// The number of a text in a table of [`Names`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Name(pub u32);
 
-/// What a program may have a name for that no operation gives it.
+/// A thing that may have a name that no operation gives it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Thing {
     /// An event.
@@ -27,12 +27,12 @@ pub enum Thing {
     Graph(GraphId),
     /// An instantiated graph.
     Exec(ExecId),
-    /// One life of memory, also where no operation allocates it.
+    /// An allocation, even if no operation allocates it.
     Memory(Memory),
 }
 
-/// The texts that a program's operations name: what it calls its allocations and nodes, and its source files. Besides,
-/// what it calls things that operations have only numbers for.
+/// The texts that a program's operations refer to: names of allocations and nodes, and source files. Also the names
+/// of things that operations have only numbers for.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
     texts: Vec<Arc<str>>,
@@ -41,12 +41,12 @@ pub struct Names {
 }
 
 impl Names {
-    /// An empty table.
+    /// Makes an empty table.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The name of a text; the same for equal texts.
+    /// Returns the name of a text, adding the text if it is new. Equal texts get the same name.
     pub fn intern(&mut self, text: &str) -> Name {
         if let Some(name) = self.numbers.get(text) {
             return *name;
@@ -57,22 +57,22 @@ impl Names {
         name
     }
 
-    /// The name of a text that is in the table.
+    /// Returns the name of a text if the text is in the table.
     pub fn find(&self, text: &str) -> Option<Name> {
         self.numbers.get(text).copied()
     }
 
-    /// The text of a name; none where it is of another table.
+    /// Returns the text of a name, or `None` if the name belongs to another table.
     pub fn text(&self, name: Name) -> Option<&Arc<str>> {
         self.texts.get(name.0 as usize)
     }
 
-    /// The program calls a thing so; the first name stays.
+    /// Gives a thing a name. The first name stays.
     pub fn call(&mut self, thing: Thing, name: Name) {
         self.things.entry(thing).or_insert(name);
     }
 
-    /// A thing as the program calls it: `` event `done` ``, of memory `` `a` ``; `event 3` where it has no name.
+    /// Returns a thing's title: `` event `done` ``, or `` `a` `` for memory; `event 3` if it has no name.
     pub fn title(&self, thing: Thing) -> String {
         let (noun, number) = match thing {
             Thing::Event(id) => ("event ", id.to_string()),
@@ -87,47 +87,47 @@ impl Names {
         }
     }
 
-    /// How many texts there are.
+    /// Returns the number of texts.
     pub fn len(&self) -> usize {
         self.texts.len()
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no texts.
     pub fn is_empty(&self) -> bool {
         self.texts.is_empty()
     }
 }
 
-/// Where an operation stands in the program's source.
+/// The place of an operation in the program's source.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Place {
     /// Not known.
     #[default]
     Unknown,
-    /// The caller's line.
+    /// The line of the caller.
     Source(&'static Location<'static>),
     /// A line of the file that describes the program.
     Line(u32),
-    /// A line of a source file, as a recorded program names it.
+    /// A line of a source file, as a recorded program has it.
     File {
         /// The file, a name of the program's table.
         file: Name,
         /// The line, counted from 1.
         line: u32,
     },
-    /// A line of the file that describes the program, in a round of a loop there.
+    /// A line of the file that describes the program, within a round of a loop.
     Round {
         /// The line, counted from 1.
         line: u32,
-        /// Which round of which loop, a text of the program's table.
+        /// The round and its loop, a text of the program's table.
         round: Name,
     },
-    /// Another process, by its number: the streams of the operation are that one's.
+    /// Another process, by its number. The streams of the operation belong to that process.
     Process(u32),
 }
 
 impl Place {
-    /// The line, where it is known: a place of a file with line 0 is somewhere in it.
+    /// Returns the line if it is known. Line 0 of a file means somewhere in it.
     pub fn line(&self) -> Option<u32> {
         match *self {
             Place::Unknown | Place::Process(_) | Place::File { line: 0, .. } => None,
@@ -136,7 +136,7 @@ impl Place {
         }
     }
 
-    /// Which round of a loop it is in, where the program has loops: `` round 2 of the `repeat` at line 7 ``.
+    /// Returns the round of the loop that contains it, if there is one: `` round 2 of the `repeat` at line 7 ``.
     pub fn round<'a>(&self, names: &'a Names) -> Option<&'a str> {
         match *self {
             Place::Round { round, .. } => names.text(round).map(|text| &**text),
@@ -144,7 +144,7 @@ impl Place {
         }
     }
 
-    /// The same line, of whatever round.
+    /// Returns the same line without the round.
     pub fn in_any_round(self) -> Place {
         match self {
             Place::Round { line, .. } => Place::Line(line),
@@ -152,7 +152,7 @@ impl Place {
         }
     }
 
-    /// The file, where the place names one.
+    /// Returns the file if the place has one.
     pub fn file<'a>(&'a self, names: &'a Names) -> Option<&'a str> {
         match *self {
             Place::Source(location) => Some(location.file()),
@@ -161,7 +161,7 @@ impl Place {
         }
     }
 
-    /// In words, with the file by its name: `examples/tour.rs:49`, `line 3`; empty where nothing is known.
+    /// Returns the place in words, with the file's name: `examples/tour.rs:49`, `line 3`; empty if nothing is known.
     pub fn describe(&self, names: &Names) -> String {
         match (self, self.file(names)) {
             (Place::File { line: 0, .. }, Some(file)) => file.to_owned(),
@@ -171,7 +171,7 @@ impl Place {
     }
 }
 
-/// Without the table of names a recorded place shows its line only.
+/// Without the table of names, a recorded place shows only its line.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

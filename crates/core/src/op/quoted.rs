@@ -1,8 +1,8 @@
-//! How a name of the program's stands in messages: within backticks, on one line, whatever is in it.
+//! The program's names in messages: within backticks and on one line, whatever they contain.
 
 use std::fmt::{self, Write as _};
 
-/// A name within backticks. Backticks and control characters in it are escaped, so that it ends where it ends.
+/// A name within backticks. Backticks and control characters in it are escaped, so that its end is clear.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a>(pub &'a str);
 
@@ -19,7 +19,7 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// Text from a file on one line, whatever is in it: as [`Quoted`], without backticks of its own.
+/// Text from a file on one line, whatever it contains. As [`Quoted`], but without backticks around it.
 #[derive(Clone, Copy, Debug)]
 pub struct Visible<'a>(pub &'a str);
 
@@ -31,7 +31,7 @@ impl fmt::Display for Visible<'_> {
 
 fn write_visible(f: &mut fmt::Formatter<'_>, c: char) -> fmt::Result {
     match c {
-        // Line and paragraph separators end lines as well; marks of direction would turn what follows.
+        // Line and paragraph separators end lines, too. Direction marks would reverse the text after them.
         '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => write!(f, "{}", c.escape_unicode()),
         c if c.is_control() => write!(f, "{}", c.escape_default()),
         c => f.write_char(c),

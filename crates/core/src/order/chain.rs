@@ -1,18 +1,21 @@
-//! A chain of points and what it knows of the others: the part of a stream that takes part in the order.
+//! A chain of points and what it knows of other chains: the part of a stream that takes part in the order.
 //!
-//! Knows no stream, handle or device. The simple version is a vector clock for each chain, copied at each record and
-//! merged at each wait. Here:
+//! Depends on no stream, handle or device. The simple version is a vector clock for each chain, copied at each record
+//! and merged at each wait. This version is faster:
 //!
-//! * a chain's knowledge is shared by reference (record clones an [`Arc`], O(1)) and copied only when it changes;
-//! * what the host has seen completed is one more shared reference, the [`Base`]: a device synchronisation reaches a
-//!   thousand streams by a thousand pointer copies, and entries that the base covers are forgotten;
-//! * a wait for something already known does nothing (*closed-clock* makes that right), nor does a
-//!   synchronisation of the host with this chain alone.
+//! * Chains share their knowledge by reference. A record clones an [`Arc`], O(1); the knowledge is copied only when
+//!   it changes.
+//! * The knowledge of a host is one more shared reference, the [`Base`]. A device synchronisation reaches a thousand
+//!   streams by a thousand pointer copies, and entries that the base covers are dropped.
+//! * A wait for something already known does nothing; **closed-clock** makes that right. A synchronisation of the
+//!   host with this chain alone changes nothing either.
 //!
-//! Invariants: **closed-clock**: a chain that covers a point covers all that comes before it. **growing-clock**: a
-//! chain's knowledge never shrinks from one operation to the next. **merge-advances**: every merge takes a new
-//! position, so that a record before and one after it differ (record, wait, record at one position would look equal,
-//! and an edge would be lost).
+//! Invariants:
+//!
+//! * **closed-clock**: a chain that covers a point covers everything that comes before it.
+//! * **growing-clock**: a chain's knowledge never shrinks from one operation to the next.
+//! * **merge-advances**: every merge takes a new position, so that a record before it and one after it differ. If
+//!   record, wait and record shared one position, the two records would look equal and an edge would be lost.
 
 use std::sync::Arc;
 
@@ -22,24 +25,24 @@ use super::knowledge::{Base, Edition, Knowledge, Snapshot};
 use super::{Knows, Learns};
 use crate::ids::{ChainIndex, Point, Seq};
 
-/// Positions after an operation that are none themselves, for what the chain learns before the next one and for drops:
-/// so many bits. After more of them between two operations later ones have numbers too large by one; the order is right
-/// all the same.
+/// The number of low bits of a position that do not count operations. They count what the chain learns before its
+/// next operation, and drops. If these bits overflow between two operations, later operations get numbers that are
+/// too large by one; the order stays right.
 const MERGE_BITS: u32 = 16;
 
-/// Which operation of its chain a position is, or comes after: merges are no operations.
+/// Returns the number of the operation that is at this position or the last one before it. Merges are not operations.
 #[inline]
 pub fn op_at(seq: Seq) -> u64 {
     seq >> MERGE_BITS
 }
 
-/// The position of the operation after a position.
+/// Returns the position of the first operation after `seq`.
 #[inline]
 pub fn next_op(seq: Seq) -> Seq {
     (seq | ((1 << MERGE_BITS) - 1)) + 1
 }
 
-/// A chain of points: a stream incarnation.
+/// A chain of points: one stream from its creation to its destruction.
 #[derive(Debug)]
 pub struct Chain {
     chain: ChainIndex,
@@ -47,37 +50,37 @@ pub struct Chain {
     seq: Seq,
     /// The position of the last merge.
     learned: Seq,
-    /// What it learned last of a host, and of which.
+    /// The edition of the base that it learned last: the host, and that host's version.
     host_edition: Edition,
     knowledge: Arc<Knowledge>,
 }
 
 impl Chain {
-    /// A chain on `chain` whose positions go on after `seq`, made by a host that knows `base`. Its birth is its first
-    /// point, since it knows something there (*merge-advances*).
+    /// Makes a chain with index `chain` whose positions go on after `seq`, created by a host that knows `base`. Its
+    /// creation is its first point, because it knows something there (**merge-advances**).
     ///
-    /// An index is used again only where the new chain comes after all its former points: every host that can make a
-    /// chain covers them, or it is [`after`](Chain::after) their end. Positions go on counting, and no generation is
-    /// needed to tell the lives apart.
+    /// An index is used again only if the new chain comes after all points of the former chain: either every host
+    /// that can create a chain covers them, or the new chain is made with [`after`](Chain::after). Positions go on
+    /// counting, so no generation is needed to tell the chains apart.
     pub fn new(chain: ChainIndex, seq: Seq, base: Arc<Base>) -> Self {
         Self { chain, seq: seq + 1, learned: seq + 1, host_edition: base.edition(), knowledge: Knowledge::of(base) }
     }
 
-    /// As [`new`](Chain::new), where no host need know the former chain's end: it comes after that, and after all
-    /// that was known there.
+    /// As [`new`](Chain::new), but the hosts need not know the end of the former chain: the new chain comes after it
+    /// and after everything known there.
     pub fn after(end: &Snapshot, seq: Seq, base: Arc<Base>) -> Self {
         let mut chain = Self::new(end.point.chain, seq.max(end.point.seq), base);
         Arc::make_mut(&mut chain.knowledge).merge(end);
         chain
     }
 
-    /// The last position taken.
+    /// Returns the last position taken.
     #[inline]
     pub fn seq(&self) -> Seq {
         self.seq
     }
 
-    /// The last point taken.
+    /// Returns the last point taken.
     #[inline]
     pub fn last(&self) -> Point {
         Point { chain: self.chain, seq: self.seq }
@@ -90,33 +93,32 @@ impl Chain {
         self.last()
     }
 
-    /// Takes the next point, of what is no operation.
+    /// Takes the next point, for something that is not an operation.
     #[inline]
     pub fn pass(&mut self) -> Point {
         self.seq += 1;
         self.last()
     }
 
-    /// Goes on to a position, without an operation.
+    /// Advances to a position without an operation.
     pub fn pass_to(&mut self, to: Seq) {
         self.seq = self.seq.max(to);
     }
 
-    /// Whether it is a point of this chain that was taken: of what most points are asked, all that [`Knows::covers`]
-    /// looks at.
+    /// Returns `true` if the point was taken by this chain. [`Knows::covers`] needs no more for most points.
     #[inline(always)]
     pub fn has_taken(&self, point: Point) -> bool {
         point.chain == self.chain && point.seq <= self.seq
     }
 
-    /// Everything up to now, as an immutable value (CUDA: `cudaEventRecord`). O(1).
+    /// Returns everything up to now as an immutable value (CUDA: `cudaEventRecord`). O(1).
     #[inline]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot { point: self.last(), knowledge: Arc::clone(&self.knowledge) }
     }
 
-    /// Makes of an older snapshot what [`snapshot`](Chain::snapshot) gives now. Where the chain has learned nothing
-    /// since, no shared count is touched.
+    /// Turns an older snapshot into what [`snapshot`](Chain::snapshot) returns now. If the chain has learned nothing
+    /// since, no shared reference count is touched.
     #[inline]
     pub fn renew(&self, snapshot: &mut Snapshot) {
         match Arc::ptr_eq(&snapshot.knowledge, &self.knowledge) {
@@ -125,7 +127,7 @@ impl Chain {
         }
     }
 
-    /// The last position of `chain` that comes before the next point.
+    /// Returns the last position of `chain` that comes before the next point.
     pub fn seen(&self, chain: ChainIndex) -> Seq {
         match chain == self.chain {
             true => self.seq,
@@ -133,13 +135,13 @@ impl Chain {
         }
     }
 
-    /// Whether the snapshot comes before the next point already, so that a wait for it would be no news.
+    /// Returns `true` if the snapshot already comes before the next point, so that a wait for it would add nothing.
     #[inline]
     pub fn knows_of(&self, snapshot: &Snapshot) -> bool {
         snapshot.is_known(|point| self.covers(point))
     }
 
-    /// Puts all later points after the snapshot (CUDA: `cudaStreamWaitEvent`). Whether that was news.
+    /// Puts all later points after the snapshot (CUDA: `cudaStreamWaitEvent`). Returns `true` if that added an edge.
     #[inline]
     pub fn wait(&mut self, snapshot: &Snapshot) -> bool {
         if self.knows_of(snapshot) {
@@ -149,7 +151,7 @@ impl Chain {
         true
     }
 
-    /// The cold half of [`wait`](Chain::wait): only edges that are news come here.
+    /// The cold half of [`wait`](Chain::wait), reached only by new edges.
     fn merge(&mut self, snapshot: &Snapshot) {
         let before = self.before_news();
         Arc::make_mut(&mut self.knowledge).merge(snapshot);
@@ -158,8 +160,8 @@ impl Chain {
         self.audit(before, || snapshot.points());
     }
 
-    /// Puts all later points after what a host knows, because that host submits here now. Two comparisons where the
-    /// host has learned nothing since it last did.
+    /// Puts all later points after what a host knows, because that host submits here now. Costs two comparisons if
+    /// the host has learned nothing since it last submitted here.
     #[inline]
     pub fn learn_base(&mut self, base: &Arc<Base>) {
         if self.host_edition != base.edition() {
@@ -167,8 +169,8 @@ impl Chain {
         }
     }
 
-    /// As [`learn_base`](Chain::learn_base), of what the host knows now. A chain that waited for nothing beyond shares
-    /// the host's knowledge as it is.
+    /// As [`learn_base`](Chain::learn_base), for what the host knows now. A chain that waited for nothing more shares
+    /// the host's knowledge.
     #[inline]
     pub fn learn_from(&mut self, host: &Host) {
         if self.host_edition != host.base().edition() {
@@ -176,12 +178,12 @@ impl Chain {
         }
     }
 
-    /// Whether a host knows something by now that this chain has not asked for.
+    /// Returns `true` if the host's knowledge has changed since this chain last learned from it.
     pub fn has_news(&self, host: &Host) -> bool {
         self.host_edition != host.base().edition()
     }
 
-    /// The cold half of [`learn_base`](Chain::learn_base): once for each synchronisation of the host.
+    /// The cold half of [`learn_base`](Chain::learn_base), reached once for each synchronisation of the host.
     #[cold]
     fn learn_news(&mut self, base: &Arc<Base>, shared: Option<&Arc<Knowledge>>) {
         let earlier = std::mem::replace(&mut self.host_edition, base.edition());
@@ -190,7 +192,7 @@ impl Chain {
         }
         let before = self.before_news();
         self.seq += 1;
-        // Where the host waited for this chain and nothing else the chain knows all that.
+        // If the host waited for this chain and nothing else, the chain knows all of that already.
         if !base.came_from(self.chain, earlier) {
             self.learned = self.seq;
             match shared {
@@ -205,12 +207,12 @@ impl Chain {
         self.audit(before, || base.points().collect());
     }
 
-    /// All that it knows, before it learns something: for [`audit`](Self::audit).
+    /// Returns everything that the chain knows, before it learns something, for [`audit`](Self::audit).
     fn before_news(&self) -> Option<Clock> {
         cfg!(debug_assertions).then(|| self.snapshot().to_clock())
     }
 
-    /// Asserts the invariants of the module once the chain has learned `news`, in builds with debug assertions.
+    /// Asserts the invariants of the module after the chain has learned `news`, in builds with debug assertions.
     fn audit(&self, before: Option<Clock>, news: impl Fn() -> Vec<Point>) {
         let Some(before) = before else { return };
         assert!(before.points().all(|point| self.covers(point)), "growing-clock: {self:?} knew {before:?}");
@@ -354,7 +356,7 @@ mod tests {
         a.wait(&b.snapshot());
         a.renew(&mut kept);
         assert!(c.wait(&kept) && c.covers(on_a) && c.covers(on_b));
-        // Of another chain it becomes that one's.
+        // A snapshot of another chain is replaced by this chain's.
         c.renew(&mut kept);
         assert_eq!(kept.point(), c.last());
     }
@@ -372,7 +374,7 @@ mod tests {
             b.learn_from(&host);
             assert!(b.covers(on_a));
         }
-        // Of two syncs in between one was for another chain.
+        // One of the two synchronisations in between was for another chain.
         let on_b = b.submit();
         host.learn(&b.snapshot());
         a.submit();

@@ -1,12 +1,13 @@
-//! Which chain numbers are in use: dense, recycled, never confused.
+//! The chain indices in use: dense, recycled, never confused.
 //!
-//! Knows points only. A closed chain's number is given out again once the host that opens the next chain covers all
-//! its points, or to a chain that its owner puts after them. The next chain then really comes after them, and its
-//! positions go on counting: a point names one operation for ever, and no table keyed by chain grows with the number of
-//! streams that ever lived. Whether a number is ready depends on the program's own calls alone, never on timing.
+//! Depends on points only. The index of a closed chain is used again in two cases: the host that opens the next chain
+//! covers all points of the closed one, or the owner of the new chain puts it after them. So the next chain really
+//! comes after them, and its positions go on counting. A point names one operation for ever, and no table keyed by
+//! chain grows with the number of streams ever created. Whether an index is ready depends on the program's own calls
+//! alone, never on timing.
 //!
-//! Devices of one process may order each other, so that their points must never look alike: their indices take fresh
-//! numbers from one [`Numbers`].
+//! Devices of one process may order each other's work, so their points must never look alike: they take fresh indices
+//! from one [`Numbers`].
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,11 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::next_op;
 use crate::ids::{ChainIndex, Point, Seq};
 
-/// Closed chains looked at before a fresh number is taken. What was looked at in vain comes last the next time: chains
-/// that no host ever learns of do not stand in front of the others.
+/// The number of closed chains to look at before a fresh index is taken. Those that were not usable move to the back,
+/// so that chains that no host ever learns of do not hide the others.
 const LOOK: usize = 8;
 
-/// Where orders that may meet take fresh numbers from. Clones are the same.
+/// The source of fresh indices, shared by orders that may meet. A clone is the same source.
 #[derive(Clone, Debug, Default)]
 pub struct Numbers {
     shared: Arc<Mutex<Left>>,
@@ -27,7 +28,7 @@ pub struct Numbers {
 #[derive(Debug, Default)]
 struct Left {
     fresh: u32,
-    /// Numbers of orders that are gone, and where their positions ended.
+    /// Indices of orders that are gone, with the last position of each.
     retired: BTreeSet<(ChainIndex, Seq)>,
 }
 
@@ -38,7 +39,7 @@ impl Numbers {
 
     fn take(&self) -> (ChainIndex, Seq) {
         let mut left = self.lock();
-        // From an operation's position on: others count operations from there.
+        // Start at the position of an operation, because operations are counted from there.
         left.retired.pop_first().map(|(chain, last)| (chain, next_op(last))).unwrap_or_else(|| {
             let chain = ChainIndex(left.fresh);
             left.fresh += 1;
@@ -47,34 +48,35 @@ impl Numbers {
     }
 }
 
-/// The numbers of the chains of one order.
+/// The chain indices of one order.
 #[derive(Debug, Default)]
 pub struct ChainIndices {
     numbers: Numbers,
     closed: VecDeque<Point>,
-    /// Where the positions of each number began in this order.
+    /// The position at which each index began in this order.
     begun: HashMap<ChainIndex, Seq>,
 }
 
 impl ChainIndices {
-    /// For an order that may meet others which take their numbers from there.
+    /// Makes the indices of an order that may meet the other orders that use `numbers`.
     pub fn beside(numbers: &Numbers) -> Self {
         Self { numbers: numbers.clone(), ..Self::default() }
     }
 
-    /// The order is gone, and all its chains are closed: others may have the numbers of those whose points cannot be
-    /// named any more, or that all chains come after, which `is_free` says of a chain's last point.
+    /// Ends the order, whose chains are all closed. Others may take an index if `is_free` returns `true` for the last
+    /// point of its chain: its points cannot be named any more, or all chains come after them.
     pub fn retire(&mut self, is_free: impl Fn(Point) -> bool) {
         let free = std::mem::take(&mut self.closed).into_iter().filter(|last| is_free(*last));
         self.numbers.lock().retired.extend(free.map(|last| (last.chain, last.seq)));
     }
 
-    /// A number for a new chain, and the position after which it goes on. `is_known` is what the opening host knows.
+    /// Returns an index for a new chain, and the position after which the chain goes on. `is_known` tells what the
+    /// opening host knows.
     pub fn open(&mut self, is_known: impl Fn(Point) -> bool) -> (ChainIndex, Seq) {
         self.open_known(is_known).unwrap_or_else(|| self.open_fresh())
     }
 
-    /// As [`open`](Self::open), where there is a number that was given before.
+    /// As [`open`](Self::open), but returns only an index that was used before.
     pub fn open_known(&mut self, is_known: impl Fn(Point) -> bool) -> Option<(ChainIndex, Seq)> {
         let looked = self.closed.iter().take(LOOK).take_while(|last| !is_known(**last)).count();
         self.closed.rotate_left(looked);
@@ -82,41 +84,42 @@ impl ChainIndices {
         self.closed.pop_front().map(|last| (last.chain, last.seq))
     }
 
-    /// A number that no chain of this order had.
+    /// Returns an index that no chain of this order had.
     pub fn open_fresh(&mut self) -> (ChainIndex, Seq) {
         let (chain, seq) = self.numbers.take();
         self.begun.insert(chain, seq);
         (chain, seq)
     }
 
-    /// The number of a closed chain, for a chain that comes after all its points: the position after which it goes on.
-    /// None where the number is not to be had.
+    /// Takes the index of a closed chain for a chain that comes after all its points, and returns the position after
+    /// which the new chain goes on. Returns `None` if the index is not available.
     pub fn open_after(&mut self, chain: ChainIndex) -> Option<Seq> {
         let at = self.closed.iter().position(|last| last.chain == chain)?;
         self.closed.remove(at).map(|last| last.seq)
     }
 
-    /// The position after which this order's chains on a number go on: what lies before is another order's.
+    /// Returns the position after which this order's chains with this index began. Earlier positions belong to
+    /// another order.
     pub fn begin(&self, chain: ChainIndex) -> Seq {
         self.begun.get(&chain).copied().unwrap_or(0)
     }
 
-    /// Whether a number is, or was, one of this order's.
+    /// Returns `true` if the index is, or was, one of this order's.
     pub fn has(&self, chain: ChainIndex) -> bool {
         self.begun.contains_key(&chain)
     }
 
-    /// A chain ended at `last`.
+    /// Closes a chain that ended at `last`.
     pub fn close(&mut self, last: Point) {
         self.closed.push_back(last);
     }
 
-    /// How many numbers were ever needed at once, by all orders that share them.
+    /// Returns the number of fresh indices taken so far, by all orders that share the source.
     pub fn len(&self) -> usize {
         self.numbers.lock().fresh as usize
     }
 
-    /// Whether no chain was ever opened.
+    /// Returns `true` if no fresh index was taken yet.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,18 +1,18 @@
-//! A clock: for each chain, how far it is known. A set of points that is closed downwards.
+//! A clock: the last known position of each chain. As a set of points it is closed downwards.
 //!
-//! Knows chains and positions, not what they mean. The simple version is a map from chain to position. Here it is an
-//! array of [`SMALL`] positions while it knows of no chain beyond those (few programs have more: no search, no jump);
-//! a sorted list while it is short (synchronisation is local); an array indexed by the chain above
-//! [`SPARSE_ENTRIES_MAX`] entries. All stand behind [`Clock::seen`] and [`Clock::join`].
+//! Depends on chains and positions only. The simple version is a map from chain to position. Here it is an array of
+//! [`SMALL`] positions while it knows no chain beyond those (few programs have more: no search, no branch), a sorted
+//! list while it is short (synchronisation is local), and an array indexed by chain above [`SPARSE_ENTRIES_MAX`]
+//! entries. All three are hidden behind [`Clock::seen`] and [`Clock::join`].
 
 use smallvec::SmallVec;
 
 use crate::ids::{ChainIndex, Point, Seq};
 
-/// Above this many entries a clock becomes an array indexed by the chain.
+/// Above this many entries a clock becomes an array indexed by chain.
 pub const SPARSE_ENTRIES_MAX: usize = 32;
 
-/// A clock is an array from the start while all chains that it knows have numbers below this.
+/// A clock starts as an array, and stays one while all chains that it knows have an index below this.
 const SMALL: usize = 8;
 
 /// For each chain, the last position known; 0 for an unknown chain.
@@ -35,7 +35,7 @@ impl Clone for Form {
     fn clone(&self) -> Self {
         match self {
             Form::Small(positions) => Form::Small(*positions),
-            // One copy of the bytes; the derived clone goes entry by entry.
+            // Copies the bytes at once; the derived clone copies entry by entry.
             Form::Sparse(entries) => Form::Sparse(SmallVec::from_slice(entries)),
             Form::Dense(positions) => Form::Dense(positions.clone()),
         }
@@ -49,7 +49,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// How far `chain` is known.
+    /// Returns the last known position of `chain`.
     #[inline]
     pub fn seen(&self, chain: ChainIndex) -> Seq {
         match &self.form {
@@ -62,7 +62,7 @@ impl Clock {
         }
     }
 
-    /// Whether the clock knows `point`.
+    /// Returns `true` if the clock covers `point`.
     #[inline]
     pub fn covers(&self, point: Point) -> bool {
         self.seen(point.chain) >= point.seq
@@ -123,7 +123,7 @@ impl Clock {
         }
     }
 
-    /// Forgets the entries for which `is_known_anyway` holds, and becomes a short list again where that fits.
+    /// Drops the entries for which `is_known_anyway` holds, and goes back to a smaller form if the rest fits.
     pub fn prune(&mut self, is_known_anyway: impl Fn(Point) -> bool) {
         if let Form::Small(positions) = &mut self.form {
             for (i, seq) in positions.iter_mut().enumerate() {
@@ -144,12 +144,12 @@ impl Clock {
         }
     }
 
-    /// The last known point of each chain that the clock knows.
+    /// Returns the last known point of each chain.
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         self.entries().map(|(chain, seq)| Point { chain, seq })
     }
 
-    /// In the order of the chains.
+    /// The entries, ordered by chain.
     fn entries(&self) -> impl Iterator<Item = (ChainIndex, Seq)> + '_ {
         let (sparse, dense): (&[(ChainIndex, Seq)], &[Seq]) = match &self.form {
             Form::Small(positions) => (&[], positions),
@@ -160,7 +160,7 @@ impl Clock {
         sparse.iter().copied().chain(dense).filter(|entry| entry.1 > 0)
     }
 
-    /// Whether it knows nothing.
+    /// Returns `true` if the clock knows nothing.
     pub fn is_empty(&self) -> bool {
         self.points().next().is_none()
     }
@@ -210,7 +210,7 @@ mod tests {
         clock
     }
 
-    /// Of few chains (small), of some of many (sparse), of most of many (dense).
+    /// Clocks of few chains (small), of some of many (sparse), of most of many (dense).
     fn entries() -> impl Strategy<Value = BTreeMap<u32, u64>> {
         prop::sample::select(vec![SMALL as u32, SMALL as u32 + 1, 100])
             .prop_flat_map(|chains| prop::collection::btree_map(0..chains, 1u64..50, 0..80.min(chains as usize)))

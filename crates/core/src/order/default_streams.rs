@@ -1,32 +1,33 @@
-//! The rule of the default streams: what comes between streams without a call that says so.
+//! The rule of the default streams: the implicit order between streams.
 //!
-//! What one process has of one device is a *home*, and each has one legacy default stream, its *barrier*. An operation
-//! of the barrier comes after everything in all *tied* streams of its home, and their later work after it; *free*
-//! streams are exempt. A thread's default stream is a tied one, and the work of a stream that was destroyed still
-//! counts. That is settled lazily: a tied stream is noted with its first operation after the barrier's last, and the
-//! barrier's next takes the notes.
+//! A *home* is one device as one process uses it. Each home has one legacy default stream, its *barrier*. An
+//! operation of the barrier comes after everything in all *tied* streams of its home, and their later work comes
+//! after it. *Free* streams are exempt. A thread's default stream is tied. The work of a destroyed stream still
+//! counts. The rule is applied lazily: a tied stream is noted at its first operation after the barrier's last one,
+//! and the barrier's next operation waits for the noted streams.
 //!
-//! Stated here, and done by whoever keeps the streams of a home: those of a whole program by `streams.rs`, the live
-//! library's behind each stream's own lock. Where a tied stream is captured, an operation of the barrier would come
-//! after work that is none: that is refused before anything is gathered ([`Captures::check_legacy`]).
+//! The rule is stated here and applied by the code that owns the streams of a home: `streams.rs` for a whole program,
+//! and the live library behind each stream's own lock. If a tied stream is being captured, an operation of the
+//! barrier would come after work that does not run. That is refused before anything is gathered
+//! ([`Captures::check_legacy`]).
 //!
 //! [`Captures::check_legacy`]: crate::graph::Captures::check_legacy
 
 use crate::op::StreamRole;
 
-/// How a stream stands to the barrier of its home.
+/// The relation of a stream to the barrier of its home.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Standing {
-    /// Nothing comes between them.
+    /// There is no implicit order between them.
     Free,
-    /// Each of its operations comes after the barrier's last, and the barrier's next after it.
+    /// Each operation of the stream comes after the barrier's last one and before the barrier's next one.
     Tied,
-    /// It is the barrier.
+    /// The stream is the barrier.
     Barrier,
 }
 
 impl StreamRole {
-    /// How it stands to the legacy default stream.
+    /// Returns the relation of a stream with this role to the legacy default stream.
     #[inline]
     pub const fn standing(self) -> Standing {
         match self {
@@ -37,35 +38,35 @@ impl StreamRole {
     }
 }
 
-/// A stream of a home, about to have an operation: what the rule asks of whoever keeps it.
+/// A stream that is about to get an operation. The owner of the streams implements what the rule needs.
 pub trait Ties {
-    /// Why it could not be done.
+    /// The reason for a refusal.
     type Refused;
 
-    /// A tied stream comes after the barrier's last operation, where there was one.
+    /// Puts a tied stream after the barrier's last operation, if there is one.
     ///
     /// # Errors
-    /// It could not be done: the operation is not to be made.
+    /// The edge could not be made; the operation must not be made either.
     fn follow(&mut self) -> Result<(), Self::Refused>;
 
-    /// A tied stream has work that the barrier does not come after yet: its next operation has to find it, also once
-    /// the stream is destroyed.
+    /// Notes that a tied stream has work that the barrier does not come after yet. The barrier's next operation must
+    /// find the note even after the stream is destroyed.
     fn note(&mut self);
 
-    /// The barrier comes after all work that was noted, which is not noted any more.
+    /// Puts the barrier after all noted work, and removes the notes.
     ///
     /// # Errors
-    /// It could not be done: the operation is not to be made, and what was not gathered is still noted.
+    /// An edge could not be made; the operation must not be made either. Work that was not gathered is still noted.
     fn gather(&mut self) -> Result<(), Self::Refused>;
 
-    /// The barrier's operation is made: it is the last, for tied streams to come after.
+    /// Records the barrier's operation as its last one, for tied streams to come after.
     fn publish(&mut self);
 }
 
-/// What is done before each operation of a stream.
+/// Applies the rule before each operation of a stream.
 ///
 /// # Errors
-/// What the ties refuse.
+/// Returns the error of the ties.
 #[inline]
 pub fn before<T: Ties>(standing: Standing, ties: &mut T) -> Result<(), T::Refused> {
     match standing {
@@ -79,7 +80,7 @@ pub fn before<T: Ties>(standing: Standing, ties: &mut T) -> Result<(), T::Refuse
     }
 }
 
-/// What is done after each operation of a stream, once it is made.
+/// Applies the rule after each operation of a stream, once the operation is made.
 #[inline]
 pub fn after<T: Ties>(standing: Standing, ties: &mut T) {
     if matches!(standing, Standing::Barrier) {
@@ -91,7 +92,7 @@ pub fn after<T: Ties>(standing: Standing, ties: &mut T) {
 mod tests {
     use super::*;
 
-    /// Writes down what is asked of it; refuses one of the steps.
+    /// Records the calls of the rule, and refuses one of the steps.
     #[derive(Default)]
     struct Asked {
         steps: Vec<&'static str>,
@@ -125,7 +126,7 @@ mod tests {
         }
     }
 
-    /// Each role, what it refuses, and what is done for an operation: nothing after a step that was refused.
+    /// Tests, for each role and each refused step, what is done for an operation: nothing after a refused step.
     #[test]
     fn the_rule_as_a_table() {
         const TABLE: &[(StreamRole, &str, &[&str])] = &[
@@ -146,7 +147,7 @@ mod tests {
         }
     }
 
-    /// What the rule puts between two operations, for each pair of roles: whether the second comes after the first.
+    /// Tests, for each pair of roles, whether the second operation comes after the first.
     #[test]
     fn who_comes_after_whom() {
         use crate::order::{Host, Knows, Streams};

@@ -1,12 +1,12 @@
-//! What a host thread has synchronised with: the third party of the order, beside streams and events.
+//! The host threads' knowledge from synchronisations: the third party of the order, beside streams and events.
 //!
-//! Knows chains by their points only. A synchronisation that returned, or a query that said yes, tells the host that
-//! everything before a point has completed; whatever it submits afterwards, on any stream, comes after that. This is
-//! part of *ordered*: the program was informed, so that every run of it that gets the same answers gets the same
+//! Depends on points of chains only. A synchronisation that returns, or a query that returns success, tells the host
+//! that everything before a point has completed. Whatever the host submits afterwards, on any stream, comes after
+//! that. This is part of **ordered**: the program was informed, so every run that gets the same answers gets the same
 //! verdicts.
 //!
 //! All threads of a process are one [`Host`], joined in the order of their calls, because locks, channels and joins
-//! between threads are not seen. [`Host::learn_base`] states an edge between two processes.
+//! between threads are not visible. [`Host::learn_base`] adds an edge between two processes.
 
 use std::sync::Arc;
 
@@ -17,26 +17,26 @@ use crate::ids::ChainIndex;
 /// All host threads of a process.
 #[derive(Debug)]
 pub struct Host {
-    /// Its base, as chains have it that waited for nothing beyond.
+    /// The base, in the form that chains share that waited for nothing more.
     pub(super) knowledge: Arc<Knowledge>,
 }
 
 impl Host {
-    /// A host that knows nothing. `number` tells the hosts of one order apart.
+    /// Makes a host that knows nothing. `number` tells the hosts of one order apart.
     pub fn new(number: u64) -> Self {
         Self {
             knowledge: Knowledge::of(Arc::new(Base { host: number, version: 0, news: None, clock: Clock::default() })),
         }
     }
 
-    /// All it knows now, for the chains that it submits to.
+    /// Returns all that the host knows now, for the chains that it submits to.
     #[inline]
     pub fn base(&self) -> &Arc<Base> {
         &self.knowledge.base
     }
 
-    /// It learned that everything up to the snapshot has completed (CUDA: `cudaEventSynchronize`,
-    /// `cudaStreamSynchronize`, or a query that returned success). Whether that was news.
+    /// Records that everything up to the snapshot has completed (CUDA: `cudaEventSynchronize`,
+    /// `cudaStreamSynchronize`, or a query that returned success). Returns `true` if that was new.
     pub fn learn(&mut self, snapshot: &Snapshot) -> bool {
         if snapshot.is_known(|point| self.base().covers(point)) {
             return false;
@@ -45,7 +45,8 @@ impl Host {
         true
     }
 
-    /// It learned of all these at once (CUDA: `cudaDeviceSynchronize`). Whether that was news.
+    /// Records that all these snapshots have completed at once (CUDA: `cudaDeviceSynchronize`). Returns `true` if
+    /// anything was new.
     pub fn learn_all<'a>(&mut self, snapshots: impl IntoIterator<Item = &'a Snapshot>) -> bool {
         let (mut news, mut from) = (Clock::default(), None);
         for (at, snapshot) in snapshots.into_iter().enumerate() {
@@ -61,7 +62,8 @@ impl Host {
         learned
     }
 
-    /// It learned from another host, by means that are not seen here (a message between processes).
+    /// Learns what another host knows, by means that are not visible here (a message between processes). Returns
+    /// `true` if that was new.
     pub fn learn_base(&mut self, other: &Base) -> bool {
         let news = !self.base().includes(other);
         if news {

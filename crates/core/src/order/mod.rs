@@ -1,8 +1,8 @@
-//! What comes before what.
+//! The order of a program: which point comes before which.
 //!
-//! Two relations, never mixed. **ordered** is implied by the program (stream order, record and wait,
-//! synchronise); it alone decides verdicts. **completed** is observed from the device; it may steer where memory
-//! is placed and lets state be forgotten, and never changes a verdict.
+//! There are two relations, which are never mixed. **ordered** is implied by the program (stream order, record and
+//! wait, synchronise); it alone decides verdicts. **completed** is observed from the device. It may influence where
+//! memory is placed and allows state to be dropped, but never changes a verdict.
 
 mod chain;
 mod chain_indices;
@@ -21,23 +21,23 @@ pub use streams::{HomeNumber, Stream, StreamIndex, Streams};
 
 use crate::ids::{ChainIndex, Point, Seq};
 
-/// A party that stands at a point of the order and knows what lies before it: a stream about to submit.
+/// A party of the order that knows what comes before its next point: a stream about to submit.
 pub trait Knows {
-    /// The chain on which the next point will be.
+    /// Returns the chain of the next point.
     fn chain(&self) -> ChainIndex;
 
-    /// Whether `point` comes before the next point of this chain (the relation *ordered*).
+    /// Returns `true` if `point` comes before the next point of this chain (the relation **ordered**).
     fn covers(&self, point: Point) -> bool;
 }
 
 /// A party that takes one point after another and learns of other chains in between.
 pub trait Learns: Knows {
-    /// The last position at which it learned something: at every later point it knew what it knows now.
+    /// Returns the last position at which it learned something. At every later point it knew what it knows now.
     fn learned(&self) -> Seq;
 }
 
-/// What the device is known to be past (the relation *completed*).
+/// The known progress of a device (the relation **completed**).
 pub trait Completed {
-    /// Whether the work at `point` and before it on its chain has completed.
+    /// Returns `true` if the work at `point` and before it on its chain has completed.
     fn is_over(&self, point: Point) -> bool;
 }

@@ -1,7 +1,7 @@
-//! The streams of a program, and what the default streams put between them: the rule is in `default_streams.rs`.
+//! The streams of a program and the implicit order of the default streams, by the rule in `default_streams.rs`.
 //!
 //! Single-owner and pure. The live library does the same behind each stream's own lock (`default_streams.rs` there).
-//! Knows no host thread and no event: what a host knows comes with each call.
+//! Knows no host thread and no event: each call passes what the host knows.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -15,37 +15,37 @@ use crate::op::StreamRole;
 /// The index of a live stream in [`Streams`].
 pub type StreamIndex = usize;
 
-/// A home, by its number.
+/// The number of a home.
 pub type HomeNumber = usize;
 
-/// One stream that lives, with what its owner keeps of it.
+/// A live stream, with its owner's data.
 #[derive(Debug)]
-#[repr(C)] // What each operation needs lies together.
+#[repr(C)] // Keeps together what each operation needs.
 pub struct Stream<T> {
-    /// Its order.
+    /// Its chain in the order.
     pub chain: Chain,
-    /// The operation of the legacy default stream that it already comes after.
+    /// The last operation of the legacy default stream that it already comes after.
     followed: u64,
     /// Its home.
     pub home: HomeNumber,
-    /// How it stands to the legacy default stream.
+    /// Its role, which gives its relation to the legacy default stream.
     pub role: StreamRole,
-    /// Whether it has work that the legacy default stream does not come after yet.
+    /// `true` while it has work that the legacy default stream does not come after yet.
     is_noted: bool,
-    /// What its owner keeps of it.
+    /// The owner's data.
     pub kept: T,
-    /// Where it stood before its last operation, while that may still be withdrawn. No other stream or host
-    /// comes after that operation by then.
+    /// The snapshot before its last operation, while that operation may still be withdrawn. Until then no other
+    /// stream or host comes after the operation.
     before: Option<Snapshot>,
 }
 
 impl<T> Stream<T> {
-    /// What others may come after: all that it did, but for an operation that may still be withdrawn.
+    /// Returns what others may come after: all its work except an operation that may still be withdrawn.
     pub fn end(&self) -> Snapshot {
         self.before.clone().unwrap_or_else(|| self.chain.snapshot())
     }
 
-    /// Whether a point is of the operation that may still be withdrawn.
+    /// Returns `true` if the point belongs to the operation that may still be withdrawn.
     pub fn may_withdraw(&self, point: Point) -> bool {
         self.before.as_ref().is_some_and(|before| point.chain == before.point().chain && point.seq > before.point().seq)
     }
@@ -53,25 +53,25 @@ impl<T> Stream<T> {
 
 #[derive(Debug)]
 struct Home {
-    /// Counts the operations of the legacy default stream that are done.
+    /// The number of operations of the legacy default stream.
     version: u64,
     /// The legacy default stream after its last operation.
     last: Option<Snapshot>,
     noted: Vec<StreamIndex>,
-    /// The ends of such streams that are destroyed, by the numbers of their chains: a later chain with the same number
-    /// comes after them.
+    /// The ends of noted streams that were destroyed, by chain index. A later chain with the same index comes after
+    /// them.
     noted_ends: BTreeMap<ChainIndex, Snapshot>,
-    /// A party that knows every destroyed stream's work.
+    /// A party that knows the work of every destroyed stream.
     ended: Host,
 }
 
-/// All streams of a program: see the module.
+/// All streams of a program. See the module.
 #[derive(Debug)]
 pub struct Streams<T> {
     homes: Vec<Home>,
     streams: Vec<Option<Stream<T>>>,
     vacant: Vec<StreamIndex>,
-    /// The numbers of chains; other parties may have some, too.
+    /// The indices of chains. Other parties may have some, too.
     pub chain_indices: ChainIndices,
 }
 
@@ -82,14 +82,14 @@ impl<T> Default for Streams<T> {
 }
 
 impl<T> Streams<T> {
-    /// A new home. `party` is a number that no host has.
+    /// Opens a new home. `party` is a number that no host has.
     pub fn open_home(&mut self, party: u64) -> HomeNumber {
         let ended = Host::new(party);
         self.homes.push(Home { version: 0, last: None, noted: Vec::new(), noted_ends: BTreeMap::new(), ended });
         self.homes.len() - 1
     }
 
-    /// Makes a stream; `base` is what the host knows that makes it.
+    /// Creates a stream. `base` is what the creating host knows.
     pub fn create(&mut self, home: HomeNumber, role: StreamRole, base: Arc<Base>, kept: T) -> StreamIndex {
         let (chain, seq) = self.chain_indices.open(|point| base.covers(point));
         let chain = Chain::new(chain, seq, base);
@@ -102,7 +102,7 @@ impl<T> Streams<T> {
         stream_index
     }
 
-    /// Ends a stream; its work stays in the order.
+    /// Destroys a stream. Its work stays in the order.
     pub fn destroy(&mut self, stream_index: StreamIndex) -> Option<Stream<T>> {
         let stream = self.streams.get_mut(stream_index)?.take()?;
         self.vacant.push(stream_index);
@@ -117,26 +117,26 @@ impl<T> Streams<T> {
         Some(stream)
     }
 
-    /// The stream with an index, if one lives.
+    /// Returns the stream with an index, if it is live.
     #[inline]
     pub fn get(&self, stream_index: StreamIndex) -> Option<&Stream<T>> {
         self.streams.get(stream_index)?.as_ref()
     }
 
-    /// As [`get`](Self::get), to change it.
+    /// As [`get`](Self::get), for a change.
     #[inline]
     pub fn get_mut(&mut self, stream_index: StreamIndex) -> Option<&mut Stream<T>> {
         self.streams.get_mut(stream_index)?.as_mut()
     }
 
-    /// Those that live.
+    /// Returns the live streams.
     pub fn iter(&self) -> impl Iterator<Item = &Stream<T>> {
         self.streams.iter().flatten()
     }
 
-    /// What every operation of a stream does first: the stream knows what the host knows that submits it, and the rules
-    /// of the default streams apply: `on_wait` gets the points of waits that are news. Nothing where no stream lives
-    /// there.
+    /// Runs before every operation of a stream: the stream learns what the submitting host knows, and the rule of the
+    /// default streams applies. `on_wait` gets the point of each new wait. Does nothing if no stream is live at the
+    /// index.
     #[inline]
     pub fn enter(&mut self, stream_index: StreamIndex, base: &Arc<Base>, on_wait: impl FnMut(Point)) {
         let Some(Some(stream)) = self.streams.get_mut(stream_index) else { return };
@@ -144,7 +144,7 @@ impl<T> Streams<T> {
         let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, stream_index, on_wait });
     }
 
-    /// The next operation of a stream may be withdrawn, until [`confirm`](Self::confirm) or
+    /// Marks the next operation of a stream as one that may be withdrawn, until [`confirm`](Self::confirm) or
     /// [`withdraw`](Self::withdraw).
     pub fn begin(&mut self, stream_index: StreamIndex) {
         if let Some(stream) = self.get_mut(stream_index) {
@@ -152,7 +152,7 @@ impl<T> Streams<T> {
         }
     }
 
-    /// The operation that might have been withdrawn is done. Nothing where there is none.
+    /// Confirms the operation that might have been withdrawn. Does nothing if there is none.
     #[inline]
     pub fn confirm(&mut self, stream_index: StreamIndex) {
         if let Some(stream) = self.get_mut(stream_index)
@@ -162,15 +162,15 @@ impl<T> Streams<T> {
         }
     }
 
-    /// The operation that may be withdrawn was not done. The stream keeps its position.
+    /// Withdraws the operation: it was not done. The stream keeps its position.
     pub fn withdraw(&mut self, stream_index: StreamIndex) {
         if let Some(stream) = self.get_mut(stream_index) {
             stream.before = None;
         }
     }
 
-    /// What every operation of a stream does last: blocking streams come after the legacy default stream's, once it
-    /// cannot be withdrawn.
+    /// Runs after every operation of a stream: if it is the legacy default stream, blocking streams come after this
+    /// operation, once it cannot be withdrawn.
     #[inline]
     pub fn leave(&mut self, stream_index: StreamIndex) {
         let Some(Some(stream)) = self.streams.get(stream_index) else { return };
@@ -180,7 +180,7 @@ impl<T> Streams<T> {
         }
     }
 
-    /// What has completed once a stream has: its own work, and what its next operation would come after.
+    /// Returns what has completed once a stream has: its own work, and what its next operation would come after.
     pub fn ends(&self, stream_index: StreamIndex) -> Vec<Snapshot> {
         let Some(stream) = self.get(stream_index) else { return Vec::new() };
         let mut ends = Ends { streams: self, home: &self.homes[stream.home], ends: Vec::new() };
@@ -189,13 +189,13 @@ impl<T> Streams<T> {
         ends.ends
     }
 
-    /// What every destroyed stream of a home did.
+    /// Returns the work of all destroyed streams of a home.
     pub fn ended(&self, home: HomeNumber) -> &Arc<Base> {
         self.homes[home].ended.base()
     }
 }
 
-/// A stream that is about to have an operation. One has that index.
+/// A stream that is about to get an operation. A stream with that index is live.
 struct Entering<'s, T, F> {
     streams: &'s mut Streams<T>,
     stream_index: StreamIndex,
@@ -273,7 +273,7 @@ impl<T, F: FnMut(Point)> Ties for Entering<'_, T, F> {
     }
 }
 
-/// A stream whose next operation is only asked about: what it would come after.
+/// A stream that is only asked what its next operation would come after.
 struct Ends<'s, T> {
     streams: &'s Streams<T>,
     home: &'s Home,

@@ -1,21 +1,21 @@
 //! Sets of small integers as words of bits, and relations as rows of them.
 //!
-//! Knows integers only.
+//! Depends on integers only.
 
-/// How many bits a word has.
+/// The number of bits in a word.
 pub const WORD: usize = u64::BITS as usize;
 
-/// How many words hold `bits` bits.
+/// Returns the number of words that hold `bits` bits.
 pub const fn words(bits: usize) -> usize {
     bits.div_ceil(WORD)
 }
 
-/// The positions of the ones of `set`, rising.
+/// Returns the positions of the ones of `set`, in ascending order.
 pub fn ones(set: &[u64]) -> impl Iterator<Item = usize> + '_ {
     set.iter().enumerate().flat_map(|(at, &word)| ones_of(word).map(move |bit| at * WORD + bit))
 }
 
-/// The positions of the ones of `word`, rising.
+/// Returns the positions of the ones of `word`, in ascending order.
 #[inline]
 pub fn ones_of(word: u64) -> impl Iterator<Item = usize> {
     let mut rest = word;
@@ -26,37 +26,37 @@ pub fn ones_of(word: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Whether `set` has `bit`.
+/// Returns `true` if `set` has `bit`.
 #[inline]
 pub fn has(set: &[u64], bit: usize) -> bool {
     set[bit / WORD] >> (bit % WORD) & 1 == 1
 }
 
-/// Puts `bit` into `set`.
+/// Adds `bit` to `set`.
 pub fn put(set: &mut [u64], bit: usize) {
     set[bit / WORD] |= 1 << (bit % WORD);
 }
 
-/// Takes `bit` out of `set`.
+/// Removes `bit` from `set`.
 pub fn take(set: &mut [u64], bit: usize) {
     set[bit / WORD] &= !(1 << (bit % WORD));
 }
 
-/// Puts into `set` what `other` has.
+/// Adds the bits of `other` to `set`.
 pub fn join(set: &mut [u64], other: &[u64]) {
     for (word, other) in set.iter_mut().zip(other) {
         *word |= other;
     }
 }
 
-/// Takes from `set` what `other` has not.
+/// Removes from `set` the bits that `other` does not have.
 pub fn keep(set: &mut [u64], other: &[u64]) {
     for (word, other) in set.iter_mut().zip(other) {
         *word &= other;
     }
 }
 
-/// The set of all integers below `bits`.
+/// Returns the set of all integers below `bits`.
 pub fn full(bits: usize) -> Vec<u64> {
     let mut set = vec![u64::MAX; words(bits)];
     if let (Some(last), rest @ 1..) = (set.last_mut(), bits % WORD) {
@@ -65,7 +65,7 @@ pub fn full(bits: usize) -> Vec<u64> {
     set
 }
 
-/// A square of bits, row by row.
+/// A square matrix of bits, row by row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Matrix {
     side: usize,
@@ -74,13 +74,13 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// `side` rows of `side` zeroes.
+    /// Makes `side` rows of `side` zeros.
     pub fn zero(side: usize) -> Self {
         let stride = words(side);
         Self { side, stride, rows: vec![0; stride * side] }
     }
 
-    /// How many rows it has.
+    /// Returns the number of rows.
     pub fn side(&self) -> usize {
         self.side
     }
@@ -90,7 +90,7 @@ impl Matrix {
         put(&mut self.rows[i * self.stride..][..self.stride], j);
     }
 
-    /// Row `i`.
+    /// Returns row `i`.
     #[inline]
     pub fn row(&self, i: usize) -> &[u64] {
         &self.rows[i * self.stride..][..self.stride]

@@ -1,18 +1,20 @@
-//! Sets of buffers of which every two conflict: their sizes add up, whatever the plan.
+//! Cliques: sets of buffers that all conflict with each other. In any plan, their sizes add up.
 //!
-//! On a line the maximal cliques are known: they are the sets live just before some buffer dies, where one was born
-//! since the last death. One sweep finds them, and the heaviest is the heaviest of all.
-//! In a relation there may be too many, and the heaviest is hard to find, so cliques are grown: from each buffer, add
-//! the largest that conflicts with all so far, until none does. Every one so found is a proof nevertheless.
+//! On a line the maximal cliques are known: they are the buffers live just before some buffer dies, if one was born
+//! since the last death. One sweep finds them, and the heaviest of them is the heaviest clique. In a relation there
+//! may be too many, and the heaviest is hard to find. So cliques are grown: starting from each buffer, the largest
+//! buffer that conflicts with all so far is added until there is none. Each clique found this way still proves a
+//! bound.
 //!
-//! Invariant **clique**: every two members conflict. Knows nothing of offsets.
+//! Invariant **clique**: every two members conflict. Depends on nothing about offsets.
 
 use super::bits;
 use super::conflicts::Conflicts;
 use super::conflicts::{Lifetime, Sharing};
 use super::problem::{Buffer, Problem};
 
-/// The heaviest clique of `part` that `starts` attempts find, in bytes. On a line: the heaviest of all.
+/// Returns the bytes of the heaviest clique of `part` that `starts` attempts find. On a line it is the heaviest of
+/// all.
 pub fn heaviest(problem: &Problem, part: &[u32], starts: usize) -> u64 {
     match problem.sharing() {
         Sharing::Line(lifetimes) => heaviest_step(problem.buffers(), part, lifetimes),
@@ -24,10 +26,10 @@ pub fn heaviest(problem: &Problem, part: &[u32], starts: usize) -> u64 {
     }
 }
 
-/// The bytes that live at the fullest step.
+/// Returns the bytes that are live at the fullest step.
 fn heaviest_step(buffers: &[Buffer], part: &[u32], lifetimes: &[Lifetime]) -> u64 {
     let life = |&i: &u32| (lifetimes[i as usize], buffers[i as usize].bytes);
-    // At one step deaths go first.
+    // At the same step, deaths come first.
     let births = part.iter().map(life).map(|(life, bytes)| (life.lower, true, bytes));
     let mut events: Vec<_> =
         births.chain(part.iter().map(life).map(|(life, bytes)| (life.upper, false, bytes))).collect();
@@ -40,7 +42,8 @@ fn heaviest_step(buffers: &[Buffer], part: &[u32], lifetimes: &[Lifetime]) -> u6
     heaviest
 }
 
-/// A maximal clique around `seed`, itself a clique: adds the first of `falling` that conflicts with all so far.
+/// Grows a maximal clique from `seed`, which is a clique: adds the first buffer of `falling` that conflicts with all
+/// so far.
 pub fn grow(conflicts: &Conflicts, falling: &[u32], seed: &[u32]) -> Vec<u32> {
     let mut clique = seed.to_vec();
     let mut fit = conflicts.row(seed[0] as usize).to_vec();
@@ -54,7 +57,7 @@ pub fn grow(conflicts: &Conflicts, falling: &[u32], seed: &[u32]) -> Vec<u32> {
     clique
 }
 
-/// The members of `part`, the largest first.
+/// Returns the members of `part`, the largest first.
 pub fn falling(buffers: &[Buffer], part: &[u32]) -> Vec<u32> {
     let mut falling = part.to_vec();
     falling.sort_by_key(|&i| std::cmp::Reverse(buffers[i as usize].bytes));
@@ -72,7 +75,7 @@ pub fn sweep(part: &[u32], lifetimes: &[Lifetime], mut visit: impl FnMut(&[u32])
     let mut births = births.into_iter().peekable();
     let mut live: Vec<u32> = Vec::new();
     while let Some(&first) = births.peek() {
-        // The dead leave before the next is born, and with the first to leave after a birth the set was maximal.
+        // The dead are removed before the next birth. The set was maximal if a buffer dies after a birth.
         let now = lifetimes[first as usize].lower;
         live.retain(|&i| lifetimes[i as usize].upper > now);
         let mut death = live.iter().map(|&i| lifetimes[i as usize].upper).min().unwrap_or(i64::MAX);
@@ -103,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_clique_of_a_relation_is_grown() {
-        // A ring of five: every maximal clique is a pair.
+        // In a ring of five every maximal clique is a pair.
         let ring = Conflicts::from_fn(5, |i, j| j == i + 1 || (i == 0 && j == 4));
         let problem = Problem::from_conflicts((1..=5).map(Buffer::new).collect(), ring).unwrap();
         assert_eq!(heaviest(&problem, &[0, 1, 2, 3, 4], 1), 9);

@@ -1,54 +1,56 @@
-//! Who may not share a byte with whom: by lifetimes on a line, or by a symmetric relation as rows of bits.
+//! The pairs of buffers that may not share a byte, by lifetimes on a line or by a symmetric relation as rows of bits.
 //!
-//! One bit for a pair and direction: 4000 buffers take 2 MB, and "who conflicts with all of these" is an `and` of
-//! rows. Knows nothing of sizes. Invariants: **symmetric**; **irreflexive** (no buffer conflicts with itself).
+//! There is one bit for each pair and direction: 4000 buffers take 2 MB, and the buffers that conflict with all of
+//! some set are an `and` of rows. Depends on nothing about sizes. Invariants: **symmetric**; **irreflexive** (no
+//! buffer conflicts with itself).
 
 use super::bits::{self, Matrix};
 
-/// The steps at which a buffer is live: from `lower` up to, not including, `upper`.
+/// The steps at which a buffer is live: from `lower` up to `upper`, without the latter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Lifetime {
     /// The first step at which it is live.
     pub lower: i64,
-    /// The first step at which it is no longer live; above `lower`.
+    /// The first step at which it is no longer live; it is above `lower`.
     pub upper: i64,
 }
 
 impl Lifetime {
-    /// Whether the two have a step in common.
+    /// Returns `true` if the two lifetimes have a step in common.
     #[inline]
     pub const fn meets(self, other: Self) -> bool {
         self.lower < other.upper && other.lower < self.upper
     }
 }
 
-/// Where conflicts come from.
+/// The source of the conflicts.
 #[derive(Clone, Debug)]
 pub enum Sharing {
-    /// Two buffers conflict where their lifetimes meet.
+    /// Two buffers conflict if their lifetimes have a step in common.
     Line(Vec<Lifetime>),
-    /// They conflict where the relation says so.
+    /// Two buffers conflict if the relation contains the pair.
     Relation {
         /// The relation.
         conflicts: Conflicts,
-        /// Where it comes from an order: row `i` has the buffers allocated after `i` is freed. Transitive.
+        /// The order from which the relation was made, if it was: row `i` has the buffers allocated after `i` is
+        /// freed. Transitive.
         before: Option<Matrix>,
     },
 }
 
-/// Which pairs of buffers may not share a byte.
+/// The pairs of buffers that may not share a byte.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Conflicts {
     matrix: Matrix,
 }
 
 impl Conflicts {
-    /// No conflicts between `buffers` buffers.
+    /// Makes a relation without conflicts, of `buffers` buffers.
     pub fn none(buffers: usize) -> Self {
         Self { matrix: Matrix::zero(buffers) }
     }
 
-    /// The conflicts for which `conflict(i, j)` answers true, asked once for each pair `i < j`.
+    /// Makes the conflicts for which `conflict(i, j)` returns `true`. It is called once for each pair `i < j`.
     pub fn from_fn(buffers: usize, mut conflict: impl FnMut(usize, usize) -> bool) -> Self {
         let mut conflicts = Self::none(buffers);
         for i in 0..buffers {
@@ -61,10 +63,10 @@ impl Conflicts {
         conflicts
     }
 
-    /// From now on `i` and `j` may not share a byte. Nothing where they are the same.
+    /// Adds the conflict of `i` and `j`: they may not share a byte. Does nothing if they are equal.
     ///
     /// # Panics
-    /// Where one of them is not below the number of buffers.
+    /// If one of them is not below the number of buffers.
     pub fn add(&mut self, i: usize, j: usize) {
         assert!(i < self.buffers() && j < self.buffers(), "pair ({i}, {j}) of {} buffers", self.buffers());
         if i != j {
@@ -73,21 +75,21 @@ impl Conflicts {
         }
     }
 
-    /// Whether `i` and `j` may not share a byte.
+    /// Returns `true` if `i` and `j` may not share a byte.
     ///
     /// # Panics
-    /// Where `i` is not below the number of buffers.
+    /// If `i` is not below the number of buffers.
     #[inline]
     pub fn has(&self, i: usize, j: usize) -> bool {
         bits::has(self.row(i), j)
     }
 
-    /// How many buffers the relation is about.
+    /// Returns the number of buffers.
     pub fn buffers(&self) -> usize {
         self.matrix.side()
     }
 
-    /// All that may not share a byte with `i`, as words of bits.
+    /// Returns all buffers that may not share a byte with `i`, as words of bits.
     #[inline]
     pub fn row(&self, i: usize) -> &[u64] {
         self.matrix.row(i)

@@ -1,24 +1,25 @@
 //! Offsets for lifetimes known in advance: static placement by first fit.
 //!
 //! A [`Problem`] is a set of buffers and the pairs of them that may not share a byte. A [`Plan`] gives each buffer an
-//! offset so that no such pair overlaps; the highest byte it uses is the capacity it needs. Finding the smallest
-//! is NP-hard: the crate `millpond-plan` searches for it. Here are what graphs need, and it begins with:
+//! offset so that no such pair overlaps. The highest byte that it uses is the capacity that it needs. Finding the
+//! smallest capacity is NP-hard; the crate `millpond-plan` searches for it. This module has what graphs need and what
+//! that search begins with:
 //!
-//! 1. a proven lower bound ([`cliques`]): bytes that are live together need room together;
-//! 2. first fit in several orders, the best kept ([`first_fit`]): good to a few percent on most programs, in well under
-//!    a millisecond for a hundred buffers.
+//! 1. a proven lower bound ([`cliques`]): buffers that are live at the same time need room at the same time;
+//! 2. first fit in several orders, of which the best is kept ([`first_fit`]): within a few percent on most programs,
+//!   in well under a millisecond for a hundred buffers.
 //!
-//! | file | one law |
+//! | file | contents |
 //! |---|---|
-//! | `problem` | what is asked: buffers, and which pairs conflict |
+//! | `problem` | the input: buffers, and the pairs that conflict |
 //! | `conflicts` | a symmetric relation as rows of bits |
-//! | `parts` | buffers that are tied together by conflicts, and only those, are placed together |
-//! | `cliques` | sets of buffers that all conflict: what the bound follows from |
+//! | `parts` | the connected parts of the conflicts, which are placed independently |
+//! | `cliques` | sets of buffers that all conflict, which give the bound |
 //! | `greedy` | first fit, one buffer after the other |
-//! | `verify` | the definition of a right plan, knowing nothing of the above |
+//! | `verify` | the definition of a right plan, independent of the files above |
 //!
-//! Invariants: **sound**: every plan that leaves here passes [`verify`]. **repeatable**: the same problem gives the
-//! same plan. Must not know: time, threads, devices, where lifetimes come from.
+//! Invariants: **sound**: every plan made here passes [`verify`]. **repeatable**: the same problem gives the same
+//! plan. Must not depend on time, threads, devices, or the source of lifetimes.
 
 pub mod bits;
 pub mod cliques;
@@ -33,17 +34,17 @@ pub use greedy::{first_fit, first_fit_of};
 pub use problem::{Buffer, Invalid, Problem};
 pub use verify::{Fault, verify};
 
-/// An offset for each buffer of a [`Problem`], in its order.
+/// An offset for each buffer of a [`Problem`], in the order of the buffers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
-    /// Where each buffer begins, in bytes from the start of the memory planned.
+    /// The offset of each buffer, in bytes from the start of the planned memory.
     pub offsets: Vec<u64>,
-    /// How many bytes the plan needs: no buffer ends above this.
+    /// The bytes that the plan needs: no buffer ends above this.
     pub capacity: u64,
 }
 
 impl Plan {
-    /// Puts the plan of a part into this one: the offsets of its members, and its height.
+    /// Copies the plan of a part into this one: the offsets of its members, and its height.
     pub fn put(&mut self, members: &[u32], offsets: &[u64], height: u64) {
         self.capacity = self.capacity.max(height);
         members.iter().zip(offsets).for_each(|(&i, &offset)| self.offsets[i as usize] = offset);

@@ -1,13 +1,13 @@
-//! Buffers that are tied together by conflicts, and only those, have to be placed together.
+//! The connected parts of the conflicts. Only buffers of the same part have to be placed together.
 //!
-//! The simple version: the connected components of the conflict graph. On a line they are found by one sweep (a
-//! part ends where nothing is live); in a relation by flooding along rows, a word of candidates at a time.
-//! Invariant **apart**: no buffer conflicts with one of another part, so that each part may begin at offset 0.
+//! The simple version finds the connected components of the conflict graph. On a line one sweep finds them (a part
+//! ends where nothing is live); in a relation they are flooded along rows, a word of candidates at a time. Invariant
+//! **apart**: no buffer conflicts with one of another part, so each part may begin at offset 0.
 
 use super::bits;
 use super::conflicts::Sharing;
 
-/// The connected parts of `n` buffers, each with its members rising.
+/// Returns the connected parts of `n` buffers, each with its members in ascending order.
 pub(super) fn connected(n: usize, sharing: &Sharing) -> Vec<Vec<u32>> {
     let mut parts = match sharing {
         Sharing::Line(lifetimes) => {
@@ -42,7 +42,7 @@ pub(super) fn connected(n: usize, sharing: &Sharing) -> Vec<Vec<u32>> {
     parts
 }
 
-/// All of `unseen` that is reached from `first` along rows; taken out of it.
+/// Removes from `unseen` all that is reached from `first` along rows, and returns it.
 fn flood<'a>(first: usize, unseen: &mut [u64], row: impl Fn(usize) -> &'a [u64]) -> Vec<u32> {
     let mut part = Vec::new();
     let mut front = vec![first];

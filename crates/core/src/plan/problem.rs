@@ -1,38 +1,38 @@
-//! What is asked of a plan: buffers with sizes and alignments, and which pairs of them conflict.
+//! The input of a plan: buffers with sizes and alignments, and the pairs of them that conflict.
 //!
-//! Two kinds of lifetimes. On a *line* each buffer lives from one step up to another, and two conflict where they
-//! have a step in common. In an *order* (a graph) there are no steps: two buffers may share bytes where one's free
-//! comes before the other's allocation, and conflict otherwise; that is given as a relation.
+//! There are two kinds of lifetimes. On a *line* each buffer is live from one step up to another, and two conflict if
+//! they have a step in common. In an *order* (a graph) there are no steps: two buffers may share bytes if the free of
+//! one comes before the allocation of the other, and conflict otherwise. This is given as a relation.
 //!
-//! Invariant **fits**: for every connected part, the sum of `bytes + alignment - 1` fits a `u64`; so no offset
-//! that first fit finds, and no sum of sizes within a part, passes the end of `u64`. Knows nothing of solving.
+//! Invariant **fits**: for every connected part, the sum of `bytes + alignment - 1` fits a `u64`. So no offset that
+//! first fit finds and no sum of sizes within a part exceeds `u64`. Depends on nothing about solving.
 
 use super::bits::{self, Matrix, ones};
 use super::conflicts::{Conflicts, Lifetime, Sharing};
 use super::parts;
 
-/// What one buffer needs.
+/// The needs of one buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Buffer {
-    /// How many bytes; at least 1.
+    /// Its number of bytes; at least 1.
     pub bytes: u64,
-    /// Its offset is a multiple of this power of two.
+    /// A power of two. Its offset is a multiple of this.
     pub alignment: u64,
 }
 
 impl Buffer {
-    /// A buffer that may begin at any byte.
+    /// Makes a buffer that may begin at any byte.
     pub const fn new(bytes: u64) -> Self {
         Self { bytes, alignment: 1 }
     }
 
-    /// The same, beginning at a multiple of `alignment`, a power of two.
+    /// Returns the same buffer, but beginning at a multiple of `alignment`, a power of two.
     pub const fn aligned(self, alignment: u64) -> Self {
         Self { alignment, ..self }
     }
 }
 
-/// Buffers to be placed, and which pairs of them may not share a byte.
+/// Buffers to be placed, and the pairs of them that may not share a byte.
 #[derive(Clone, Debug)]
 pub struct Problem {
     buffers: Vec<Buffer>,
@@ -41,10 +41,10 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// Buffers whose lifetimes lie on one line: `i` conflicts with `j` where `lifetimes[i]` meets `lifetimes[j]`.
+    /// Makes a problem of buffers on one line: `i` conflicts with `j` if `lifetimes[i]` meets `lifetimes[j]`.
     ///
     /// # Errors
-    /// Where the two lists differ in length, a lifetime is empty or a buffer is not sound: see [`Invalid`].
+    /// If the two lists differ in length, a lifetime is empty, or a buffer is invalid: see [`Invalid`].
     pub fn from_lifetimes(buffers: Vec<Buffer>, lifetimes: Vec<Lifetime>) -> Result<Self, Invalid> {
         if buffers.len() != lifetimes.len() {
             return Err(Invalid::Lengths { buffers: buffers.len(), others: lifetimes.len() });
@@ -55,10 +55,10 @@ impl Problem {
         Self::new(buffers, Sharing::Line(lifetimes))
     }
 
-    /// Buffers of which the pairs in `conflicts` may not share a byte.
+    /// Makes a problem of buffers of which the pairs in `conflicts` may not share a byte.
     ///
     /// # Errors
-    /// Where `conflicts` is about another number of buffers, or a buffer is not sound: see [`Invalid`].
+    /// If `conflicts` has another number of buffers, or a buffer is invalid: see [`Invalid`].
     pub fn from_conflicts(buffers: Vec<Buffer>, conflicts: Conflicts) -> Result<Self, Invalid> {
         if buffers.len() != conflicts.buffers() {
             return Err(Invalid::Lengths { buffers: buffers.len(), others: conflicts.buffers() });
@@ -66,15 +66,16 @@ impl Problem {
         Self::new(buffers, Sharing::Relation { conflicts, before: None })
     }
 
-    /// Buffers of a graph: `before(i, j)` says whether `i`'s free comes before `j`'s allocation. Two buffers
-    /// conflict where neither comes before the other. It is asked for each pair both ways.
+    /// Makes a problem of the buffers of a graph. `before(i, j)` returns `true` if `i`'s free comes before `j`'s
+    /// allocation. Two buffers conflict if neither comes before the other. `before` is called both ways for each
+    /// pair.
     ///
-    /// The order makes the lower bound exact (the heaviest antichain), where [`Problem::from_conflicts`] has to be
-    /// content with a heavy clique that it happens to find.
+    /// The order allows an exact lower bound (the heaviest antichain), which `millpond-plan` computes. For
+    /// [`Problem::from_conflicts`] the bound is only that of a heavy clique that was found.
     ///
     /// # Errors
-    /// Where `before` is no strict partial order (two come before each other, or the relation is not transitive),
-    /// or a buffer is not sound: see [`Invalid`].
+    /// If `before` is not a strict partial order (two buffers come before each other, or the relation is not
+    /// transitive), or a buffer is invalid: see [`Invalid`].
     pub fn from_order(buffers: Vec<Buffer>, mut before: impl FnMut(usize, usize) -> bool) -> Result<Self, Invalid> {
         let n = buffers.len();
         let mut order = Matrix::zero(n);
@@ -120,15 +121,15 @@ impl Problem {
         Ok(Self { buffers, sharing, parts })
     }
 
-    /// The buffers, in the order in which they were given.
+    /// Returns the buffers, in the order in which they were given.
     pub fn buffers(&self) -> &[Buffer] {
         &self.buffers
     }
 
-    /// Whether buffers `i` and `j` may not share a byte. A buffer does not conflict with itself.
+    /// Returns `true` if buffers `i` and `j` may not share a byte. A buffer does not conflict with itself.
     ///
     /// # Panics
-    /// Where one of them is not below the number of buffers.
+    /// If one of them is not below the number of buffers.
     #[inline]
     pub fn conflict(&self, i: usize, j: usize) -> bool {
         match &self.sharing {
@@ -137,18 +138,19 @@ impl Problem {
         }
     }
 
-    /// Where conflicts come from.
+    /// Returns the source of the conflicts.
     pub fn sharing(&self) -> &Sharing {
         &self.sharing
     }
 
-    /// The connected parts, each rising: buffers of different parts do not conflict.
+    /// Returns the connected parts, each in ascending order. Buffers of different parts do not conflict.
     pub fn parts(&self) -> &[Vec<u32>] {
         &self.parts
     }
 }
 
-/// A pair `i before k` missing although `i before j` and `j before k`; none where the relation is transitive.
+/// Returns a pair `i before k` that is missing although `i before j` and `j before k`, or `None` if the relation is
+/// transitive.
 fn untransitive(order: &Matrix) -> Option<(usize, usize)> {
     for i in 0..order.side() {
         for j in ones(order.row(i)) {
@@ -162,48 +164,48 @@ fn untransitive(order: &Matrix) -> Option<(usize, usize)> {
     None
 }
 
-/// Why a problem was refused. Buffers are named by their index.
+/// The reason why a problem was refused. Buffers are named by their index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Invalid {
-    /// Buffers and lifetimes (or conflicts) are not equally many.
+    /// The numbers of buffers and of lifetimes (or buffers of the conflicts) differ.
     #[error("{buffers} buffers, but lifetimes of {others}")]
     Lengths {
-        /// How many buffers.
+        /// The number of buffers.
         buffers: usize,
-        /// How many lifetimes, or buffers that the conflicts are about.
+        /// The number of lifetimes, or of buffers of the conflicts.
         others: usize,
     },
-    /// More buffers than a `u32` counts.
+    /// There are more buffers than a `u32` can count.
     #[error("more than {} buffers", u32::MAX)]
     TooMany,
-    /// A buffer of no bytes.
+    /// A buffer has no bytes.
     #[error("buffer {buffer} has no bytes")]
     NoBytes {
-        /// Which.
+        /// The buffer.
         buffer: usize,
     },
-    /// An alignment that is no power of two.
+    /// An alignment is not a power of two.
     #[error("the alignment of buffer {buffer} is no power of two")]
     Alignment {
-        /// Whose.
+        /// The buffer.
         buffer: usize,
     },
-    /// A lifetime that ends where it begins, or before.
+    /// A lifetime ends where it begins, or before.
     #[error("buffer {buffer} is never live: its lifetime ends where it begins, or before")]
     EmptyLifetime {
-        /// Whose.
+        /// The buffer.
         buffer: usize,
     },
-    /// The bytes of buffers that are tied together by conflicts pass `u64::MAX`.
+    /// The bytes of buffers connected by conflicts exceed `u64::MAX`.
     #[error("the sizes of buffers tied together by conflicts pass 2^64 bytes with buffer {buffer}")]
     TooLarge {
-        /// The one with which the sum passes it.
+        /// The buffer with which the sum exceeds it.
         buffer: usize,
     },
-    /// The relation is no strict partial order.
+    /// The relation is not a strict partial order.
     #[error("not a partial order: see buffers {first} and {second}")]
     NoOrder {
-        /// One of the two that are each before the other, or that should be ordered by transitivity and are not.
+        /// One of two buffers that come before each other, or that should be ordered by transitivity and are not.
         first: usize,
         /// The other.
         second: usize,

@@ -1,39 +1,39 @@
-//! The definition of a right plan, and nothing else.
+//! The definition of a right plan.
 //!
-//! Written from the definition, and apart from everything that makes plans: it must not use the bound, the parts, the
-//! cliques or the search. Two buffers that conflict must not have a byte in common; each must end within the capacity
-//! and begin at a multiple of its alignment. All arithmetic is checked.
+//! It is written from the definition and independent of all code that makes plans: it must not use the bound, the
+//! parts, the cliques or the search. Two buffers that conflict must not have a byte in common. Each buffer must end
+//! within the capacity and begin at a multiple of its alignment. All arithmetic is checked.
 
 use super::{Plan, Problem};
 
-/// Why a plan is wrong. Buffers are named by their index in the problem.
+/// An error in a plan. Buffers are named by their index in the problem.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Fault {
-    /// Not one offset for each buffer.
+    /// The plan does not have one offset for each buffer.
     #[error("{offsets} offsets for {buffers} buffers")]
     Count {
-        /// How many buffers the problem has.
+        /// The number of buffers of the problem.
         buffers: usize,
-        /// How many offsets the plan has.
+        /// The number of offsets of the plan.
         offsets: usize,
     },
-    /// A buffer that begins at no multiple of its alignment.
+    /// A buffer does not begin at a multiple of its alignment.
     #[error("buffer {buffer} at {offset} is not aligned")]
     Misaligned {
-        /// Which.
+        /// The buffer.
         buffer: usize,
-        /// Where it begins.
+        /// Its offset.
         offset: u64,
     },
-    /// A buffer that ends above the plan's capacity.
+    /// A buffer ends above the plan's capacity.
     #[error("buffer {buffer} at {offset} ends above the capacity")]
     Beyond {
-        /// Which.
+        /// The buffer.
         buffer: usize,
-        /// Where it begins.
+        /// Its offset.
         offset: u64,
     },
-    /// Two buffers that conflict and have a byte in common.
+    /// Two buffers conflict and have a byte in common.
     #[error("buffers {lower} and {upper} conflict, and both have byte {byte}")]
     Overlap {
         /// The lower of the two.
@@ -45,10 +45,10 @@ pub enum Fault {
     },
 }
 
-/// Whether `plan` solves `problem`.
+/// Checks that `plan` solves `problem`.
 ///
 /// # Errors
-/// The first [`Fault`] found, with both buffers where there are two.
+/// The first [`Fault`] found, with both buffers if two are involved.
 pub fn verify(problem: &Problem, plan: &Plan) -> Result<(), Fault> {
     let buffers = problem.buffers();
     if buffers.len() != plan.offsets.len() {
@@ -62,7 +62,7 @@ pub fn verify(problem: &Problem, plan: &Plan) -> Result<(), Fault> {
             return Err(Fault::Beyond { buffer, offset });
         }
     }
-    // In rising order of offsets, a buffer can only reach into those that begin before it ends.
+    // In ascending order of offsets, a buffer can only overlap those that begin before it ends.
     let mut rising: Vec<usize> = (0..buffers.len()).collect();
     rising.sort_by_key(|&i| plan.offsets[i]);
     for (at, &lower) in rising.iter().enumerate() {

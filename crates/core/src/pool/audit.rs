@@ -1,15 +1,16 @@
-//! Re-derives every invariant of a pool from scratch: for tests, and now and then in builds with debug assertions.
+//! Re-derives every invariant of a pool from scratch: for tests, and from time to time in builds with debug
+//! assertions.
 
 use super::Pool;
 use super::block::State;
 use crate::units::Range;
 
 impl Pool {
-    /// The pool was changed, and no step is left: an audit, in builds with debug assertions, after as many changes as
-    /// it looks at blocks and granules.
+    /// Called after each change of the pool that leaves no step. In builds with debug assertions, runs an audit after
+    /// as many changes as an audit looks at blocks and granules.
     ///
     /// # Panics
-    /// Where an invariant does not hold.
+    /// If an invariant does not hold.
     #[inline]
     pub(super) fn audit_in_turn(&mut self) {
         if cfg!(debug_assertions) {
@@ -20,7 +21,7 @@ impl Pool {
         }
     }
 
-    /// As [`audit_in_turn`](Self::audit_in_turn), where it is rare: each time.
+    /// As [`audit_in_turn`](Self::audit_in_turn), but audits each time, for rare changes.
     #[cold]
     pub(super) fn audit_now(&mut self) {
         if cfg!(debug_assertions) {
@@ -32,7 +33,7 @@ impl Pool {
     /// Checks all invariants that can be seen in the state.
     ///
     /// # Errors
-    /// The first that does not hold, by its name.
+    /// The first invariant that does not hold, by its name.
     pub fn audit(&self) -> Result<(), String> {
         self.heap.audit()?;
         let blocks = &self.heap.blocks;

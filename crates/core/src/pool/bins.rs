@@ -1,31 +1,32 @@
 //! Free blocks by size, with search in constant time.
 //!
-//! The simple version is a sorted set of (size, address): best fit in logarithmic time. Departures: sizes fall into
-//! bins, sixteen to a doubling, and two levels of bitmaps name the next bin that is not empty, so that nothing depends
-//! on how many blocks are free. Textbook good fit then takes any block of the next bin up and passes by a block that
-//! fits exactly in the request's own bin, which wastes 10 to 57 % on deep learning programs; so up to [`LOOK`] blocks
-//! of a bin are looked at, the own bin first, and the smallest that fits is taken.
+//! The simple version is a sorted set of (size, address): best fit in logarithmic time. This version is different:
+//! sizes fall into bins, sixteen for each doubling, and two levels of bitmaps give the next bin that is not empty, so
+//! that the time does not depend on the number of free blocks. Textbook good fit then takes any block of the next bin
+//! up, and misses a block that fits exactly in the request's own bin, which wastes 10 to 57 % on deep learning
+//! programs. So up to [`LOOK`] blocks of a bin are looked at, beginning with the request's own bin, and the smallest
+//! that fits is taken.
 //!
-//! Knows sizes in grains and links of blocks; nothing of streams or memory.
+//! Depends on sizes in grains and links of blocks; on nothing about streams or memory.
 //!
-//! Invariant BINS: a block is in the bin of its size, once; a bit is set exactly where a bin has blocks.
+//! Invariant BINS: each block is in the bin of its size, once; a bit is set exactly if its bin has blocks.
 
 use super::block::{Blocks, NONE};
 
-/// How many blocks of one bin a search looks at.
+/// The number of blocks of one bin that a search looks at.
 const LOOK: usize = 8;
-/// Bins a doubling, as a power of two.
+/// The number of bins for each doubling, as a power of two.
 const FINE: u32 = 4;
 const PER_DOUBLING: usize = 1 << FINE;
-/// Doublings of sizes in grains: enough for 2^52 grains.
+/// The number of doublings of sizes in grains: enough for 2^52 grains.
 const DOUBLINGS: usize = 50;
 
 /// One index of free blocks.
 #[derive(Clone, Debug)]
 pub(super) struct Bins {
-    /// Which doublings have a bin that is not empty.
+    /// A bit for each doubling: set if one of its bins is not empty.
     coarse: u64,
-    /// Which bins of a doubling are not empty.
+    /// A bit for each bin of each doubling: set if the bin is not empty.
     fine: [u16; DOUBLINGS],
     grain_shift: u32,
     /// The first block of each bin.
@@ -37,7 +38,7 @@ impl Bins {
         Self { coarse: 0, fine: [0; DOUBLINGS], grain_shift, heads: [NONE; DOUBLINGS * PER_DOUBLING] }
     }
 
-    /// The bin of a size: the small sizes have one each, then sixteen to a doubling.
+    /// Returns the bin of a size: one for each of the small sizes, then sixteen for each doubling.
     #[inline]
     fn bin(&self, bytes: u64) -> usize {
         let grains = bytes >> self.grain_shift;
@@ -84,8 +85,8 @@ impl Bins {
         }
     }
 
-    /// The smallest of up to [`LOOK`] blocks of the request's own bin that have `bytes` or more, else of those of the
-    /// next bin up.
+    /// Returns the smallest of up to [`LOOK`] blocks of `bytes` or more in the request's own bin, or else in the next
+    /// bin up that is not empty.
     #[inline]
     pub(super) fn find(&self, blocks: &Blocks, bytes: u64) -> Option<u32> {
         if self.coarse == 0 {
@@ -98,7 +99,8 @@ impl Bins {
         self.smallest(blocks, self.next_bin(own + 1)?, bytes)
     }
 
-    /// The first of up to `looks` blocks of `bytes` or more that is good, from small to large.
+    /// Looks at up to `looks` blocks, from small bins to large, and returns the first of `bytes` or more that is
+    /// `good`.
     pub(super) fn find_where(
         &self,
         blocks: &Blocks,
@@ -121,7 +123,7 @@ impl Bins {
         None
     }
 
-    /// The blocks, from small bins to large, from the bin of `bytes` on.
+    /// Returns the blocks from the bin of `bytes` on, from small bins to large.
     pub(super) fn from<'a>(&'a self, blocks: &'a Blocks, bytes: u64) -> impl Iterator<Item = u32> + 'a {
         let mut bin = self.next_bin(self.bin(bytes));
         let mut id = bin.map_or(NONE, |at| self.heads[at]);
@@ -136,7 +138,7 @@ impl Bins {
         })
     }
 
-    /// The blocks below the bin of `bytes`, from large bins to small.
+    /// Returns the blocks below the bin of `bytes`, from large bins to small.
     pub(super) fn below<'a>(&'a self, blocks: &'a Blocks, bytes: u64) -> impl Iterator<Item = u32> + 'a {
         let mut bin = self.bin(bytes);
         let mut id = NONE;
@@ -151,7 +153,7 @@ impl Bins {
         })
     }
 
-    /// The largest of the blocks looked at.
+    /// Returns the largest of the first [`LOOK`] blocks of the largest bin.
     pub(super) fn largest(&self, blocks: &Blocks) -> Option<u32> {
         let bin = self.bin_before(DOUBLINGS * PER_DOUBLING)?;
         let mut id = self.heads[bin];

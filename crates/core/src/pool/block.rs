@@ -1,9 +1,9 @@
-//! The blocks of the virtual heap: a slab of them, linked to their neighbours in the order of addresses.
+//! The blocks of the virtual heap: a slab of blocks, linked to their neighbours by address.
 //!
-//! Cutting and joining only; knows nothing of sizes to look for, of frontiers or of physical memory.
+//! Only cuts and joins blocks. Depends on nothing about requested sizes, frontiers or physical memory.
 //!
-//! Invariant PARTITION: from the lowest block along `above`, the blocks cover the pool's range without gap or overlap,
-//! and `below` is the way back.
+//! Invariant PARTITION: from the lowest block along `above`, the blocks cover the pool's range without gap or
+//! overlap, and the `below` links lead back.
 
 use super::Frontier;
 use crate::ids::BlockId;
@@ -12,22 +12,23 @@ use crate::units::Range;
 /// No block.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// What a block is.
+/// The state of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum State {
-    /// A place of the slab that is no block now.
+    /// An entry of the slab that is not a block at present.
     Unused,
-    /// Handed out: in the program's hands, in a cache, or waiting for its memory to be mapped.
+    /// Handed out: it belongs to the program, lies in a stream cache, or waits for its memory to be mapped.
     Held,
     /// Free and wholly mapped.
     Free,
-    /// Free, and nothing is mapped there.
+    /// Free, and nothing is mapped at its addresses.
     Hole,
-    /// Without an owner: memory that was moved away is still mapped there, too.
+    /// Without an owner: memory that was moved away is still mapped here, in addition to its new addresses.
     Closed,
 }
 
-/// A block. The links of bins and queues are kept here so that a block moves without allocation. One cache line.
+/// A block. It holds the links of bins and queues, so that a block changes lists without allocation. It fills one
+/// cache line.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(super) struct Block {
@@ -37,15 +38,16 @@ pub(super) struct Block {
     /// Neighbours by address.
     pub(super) below: u32,
     pub(super) above: u32,
-    /// Neighbours in its bin. Held: `bin_prev` is what its holder calls it.
+    /// Neighbours in its bin. For a held block, `bin_prev` is the holder's name for it.
     pub(super) bin_prev: u32,
     pub(super) bin_next: u32,
     /// Neighbours in the queue of its lane.
     pub(super) earlier: u32,
     pub(super) later: u32,
-    /// The index that a free block is in.
+    /// The index that contains it, if it is free.
     pub(super) home: u32,
-    /// Free: the points after which it may be used. Held: those it was taken with, for the case that it goes back.
+    /// For a free block, the points after which it may be used. For a held one, the points that it was taken with, in
+    /// case it is given back unused.
     pub(super) after: Frontier,
 }
 
@@ -85,33 +87,34 @@ impl std::ops::IndexMut<u32> for Blocks {
 }
 
 impl Blocks {
-    /// One block, a hole, over the whole range: its number is 0.
+    /// Makes one block, a hole with number 0, of the whole range.
     pub(super) fn new(range: Range) -> Self {
         let mut blocks = Self { slab: Vec::new(), unused: NONE, live: 0 };
         blocks.make(range, State::Hole, Frontier::EMPTY);
         blocks
     }
 
-    /// How many blocks there are.
+    /// Returns the number of blocks.
     pub(super) fn count(&self) -> usize {
         self.live
     }
 
-    /// The block of a number that came from outside, if it is one.
+    /// Returns the block with a number that came from outside, if there is one.
     pub(super) fn lookup(&self, id: BlockId) -> Option<&Block> {
         self.slab.get(id.index()).filter(|block| block.state != State::Unused)
     }
 
-    /// A block, in no index, is handed out; its holder has no name for it yet.
+    /// Marks a block that is in no index as handed out. Its holder has not named it yet.
     #[inline]
     pub(super) fn hold(&mut self, id: u32) {
         let block = &mut self[id];
         (block.state, block.bin_prev) = (State::Held, NONE);
     }
 
-    /// Cuts a block in two, `bytes` to the lower. The lower part keeps the number; returns that of the upper.
+    /// Cuts a block in two, with `bytes` in the lower part. The lower part keeps the number; returns the number of
+    /// the upper.
     ///
-    /// Only sizes, links and frontier are seen to; the indexes are the caller's.
+    /// Updates sizes, links and frontier only. The caller updates the indexes.
     #[inline]
     pub(super) fn cut(&mut self, id: u32, bytes: u64) -> u32 {
         let block = &mut self[id];
@@ -125,7 +128,7 @@ impl Blocks {
         made
     }
 
-    /// Makes a block of the lowest `bytes` of another, which keeps its number and loses them.
+    /// Makes a block of the lowest `bytes` of another. The other keeps its number and loses these bytes.
     #[inline]
     pub(super) fn cut_low(&mut self, id: u32, bytes: u64, state: State) -> u32 {
         let block = &mut self[id];
@@ -140,7 +143,7 @@ impl Blocks {
         made
     }
 
-    /// Joins the block above `id` to it. Returns the number that is no more.
+    /// Joins the block above `id` to it. Returns the number of the block that is gone.
     #[inline]
     pub(super) fn join_above(&mut self, id: u32) -> u32 {
         let gone = self[id].above;

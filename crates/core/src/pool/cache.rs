@@ -1,34 +1,34 @@
-//! A stream's own store of blocks just freed: served again without the pool.
+//! A stream's cache of the blocks that it freed last, which it may use again without the pool.
 //!
-//! The simple version is a map from size to a stack of any height. It was measured to cost 1 to 40 % of footprint on
-//! recorded programs: a block in a cache can neither merge nor serve a smaller request, and what is put in its stead is
-//! in the way later. So the cache is the [`PLACES`] blocks freed last: enough for what allocates and frees in a loop,
-//! and too few to shape the heap. Without a table of sizes there is nothing to look up, and a take or a put is a few
-//! nanoseconds. A large block rests here only in such a loop: where it was the last that was asked for, and one of its
-//! size was freed before it. On a miss the stream drains its cache into the heap first.
+//! The simple version is a map from size to a stack of any height. That was measured to cost 1 to 40 % of footprint
+//! on recorded programs: a block in a cache can neither merge nor serve a smaller request, and the block that is
+//! placed elsewhere instead is in the way later. So the cache holds only the [`PLACES`] blocks freed last: enough for
+//! a loop that allocates and frees, and too few to shape the heap. There is no table of sizes to look up, and a take
+//! or a put costs a few nanoseconds. A large block is cached only in such a loop: its size was requested last, and
+//! the large block freed before it had the same size. On a miss the stream first drains its cache into the heap.
 //!
-//! Knows sizes only. It lives in its stream's state, behind that stream's lock.
+//! Depends on sizes only. It is part of its stream's state, behind that stream's lock.
 //!
-//! Invariants: of one size, what was put last is taken first; but for large blocks nothing falls off while there is
-//! room.
+//! Invariants: of blocks of one size, the one put last is taken first; except for large blocks, no block falls out
+//! while there is room.
 
 use crate::units::MIB;
 
-/// How many blocks it holds at most.
+/// The number of blocks that it holds at most.
 const PLACES: usize = 4;
-/// A block of more bytes is large: to keep it from the heap costs memory.
+/// A block with more bytes is large: keeping it from the heap costs memory.
 const LARGE: u64 = MIB;
 
-/// The blocks freed last, by exact size, last in first out.
+/// The blocks freed last, taken by exact size, last in, first out.
 #[derive(Debug)]
 pub struct StreamCache<T> {
-    /// The place put to last; the places form a ring.
+    /// The place used by the last put. The places form a ring.
     top: u32,
     served: u64,
-    /// The size asked for last, and that of the large block put last.
+    /// The size requested last, and the size of the large block put last.
     asked: u64,
     large: u64,
-    /// 0 is not a size of a block: the place is empty.
+    /// The size in each place. 0 is not a size of a block: the place is empty.
     sizes: [u64; PLACES],
     items: [Option<T>; PLACES],
 }
@@ -40,23 +40,23 @@ impl<T> Default for StreamCache<T> {
 }
 
 impl<T> StreamCache<T> {
-    /// An empty cache.
+    /// Makes an empty cache.
     pub fn new() -> Self {
         let (sizes, items) = ([0; PLACES], std::array::from_fn(|_| None));
         Self { top: 0, served: 0, asked: 0, large: 0, sizes, items }
     }
 
-    /// How many blocks lie on it.
+    /// Returns the number of blocks in the cache.
     pub fn len(&self) -> usize {
         self.sizes.iter().filter(|&&bytes| bytes != 0).count()
     }
 
-    /// Whether none does.
+    /// Returns `true` if the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The block of exactly `bytes` that was put last.
+    /// Takes the block of exactly `bytes` that was put last.
     #[inline]
     pub fn take(&mut self, bytes: u64) -> Option<T> {
         self.asked = bytes;
@@ -68,7 +68,7 @@ impl<T> StreamCache<T> {
         self.take_from(top)
     }
 
-    /// Not the block that was put last of all.
+    /// Takes a block other than the one that was put last of all.
     #[inline(never)]
     fn take_older(&mut self, bytes: u64) -> Option<T> {
         let place = |back| (self.top as usize + PLACES - back) % PLACES;
@@ -87,7 +87,7 @@ impl<T> StreamCache<T> {
     /// Puts a block of `bytes`, not 0.
     ///
     /// # Errors
-    /// The block that goes back to the pool: that which lay longest, for which there is no room any more; or this one,
+    /// The block that goes back to the pool: the oldest one, if there is no room any more, or this one, if it is
     /// large and not in a loop.
     #[inline(always)]
     pub fn put(&mut self, bytes: u64, item: T) -> Result<(), T> {
@@ -107,11 +107,13 @@ impl<T> StreamCache<T> {
     fn put_in(&mut self, place: usize, bytes: u64, item: T) {
         self.top = place as u32;
         self.sizes[place] = bytes;
-        // It is empty, and nothing of what was in it is read again: what was just written is slow to be read.
+        // The place is empty. Forget the result of `replace`, so that nothing just written is read again, which is
+        // slow.
         std::mem::forget(self.items[place].replace(item));
     }
 
-    /// A block lies in the place to put to: it moves, where another place is empty, and falls off where none is.
+    /// Makes room in the place to put to, which is occupied: closes gaps if another place is empty, otherwise drops
+    /// the oldest block out.
     #[inline(never)]
     fn make_room_and_put(&mut self, bytes: u64, item: T) -> Result<(), T> {
         let oldest = match self.sizes.contains(&0) {
@@ -125,13 +127,13 @@ impl<T> StreamCache<T> {
         oldest.map_or(Ok(()), Err)
     }
 
-    /// The place after another one.
+    /// Returns the place after another one.
     #[inline]
     fn after(place: u32) -> usize {
         (place as usize + 1) % PLACES
     }
 
-    /// Blocks were taken from between others: moves these together, so that none falls off while there is room.
+    /// Closes the gaps between blocks, so that none falls out while there is room.
     #[cold]
     fn close_gaps(&mut self) {
         // Oldest first, then without the empty places.
@@ -148,7 +150,7 @@ impl<T> StreamCache<T> {
         self.top = ((end + PLACES - 1) % PLACES) as u32;
     }
 
-    /// Takes everything off.
+    /// Removes all blocks.
     pub fn drain(&mut self) -> impl Iterator<Item = T> + '_ {
         self.items.iter_mut().zip(&mut self.sizes).filter_map(|(item, bytes)| {
             *bytes = 0;
@@ -156,7 +158,7 @@ impl<T> StreamCache<T> {
         })
     }
 
-    /// How many blocks were taken since this was asked last.
+    /// Returns the number of blocks taken since the last call of this.
     pub fn count_served(&mut self) -> u64 {
         std::mem::take(&mut self.served)
     }

@@ -1,28 +1,29 @@
-//! The settings of a pool, and what it answers. Plain data.
+//! The settings of a pool, and its answers. Plain data.
 
 use super::Frontier;
 use crate::ids::BlockId;
 use crate::units::{Bytes, MIB, Range};
 use std::fmt;
 
-/// How much more than the held bytes a pool may reserve, beyond chunks that are in use.
+/// The bytes that a pool may reserve beyond the held bytes, not counting chunks that are in use.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub enum Slack {
-    /// As tight as moving memory stays cheap against the work that the program does.
+    /// As tight as is possible while the cost of moving memory stays small compared with the program's work.
     #[default]
     Adaptive,
-    /// This part of the held bytes, at whatever cost: 0.01 is one per cent.
+    /// This fraction of the held bytes, at any cost: 0.01 is one per cent.
     Fixed(f64),
 }
 
-/// When memory freed on one stream may serve another. CUDA's three attributes of the same names.
+/// The conditions under which memory freed on one stream may serve another. These are CUDA's three attributes of the
+/// same names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReusePolicy {
-    /// When the free precedes the request by events.
+    /// Reuse if the free precedes the request through events.
     pub follow_event_dependencies: bool,
-    /// When the free is found to have completed.
+    /// Reuse if the free is found to have completed.
     pub allow_opportunistic: bool,
-    /// When nothing else is left: the requesting stream is made to wait for the free.
+    /// Reuse if nothing else is left: the requesting stream must wait for the free.
     pub allow_internal_dependencies: bool,
 }
 
@@ -32,22 +33,22 @@ impl Default for ReusePolicy {
     }
 }
 
-/// The settings of a pool. The default has CUDA's values where CUDA has the setting.
+/// The settings of a pool. The default has CUDA's values for the settings that CUDA has.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PoolConfig {
     /// Block sizes are multiples of this many bytes; a power of two.
     pub grain: u64,
     /// The device's mapping granularity; a power of two.
     pub granularity: u64,
-    /// No chunk is larger, in bytes.
+    /// The largest size of a chunk, in bytes.
     pub chunk_bytes_max: u64,
-    /// How far reserved may pass held.
+    /// The limit of `reserved` above `held`.
     pub slack: Slack,
-    /// Reuse across streams.
+    /// The policy for reuse across streams.
     pub reuse: ReusePolicy,
-    /// Bytes to keep at a synchronisation; what is idle beyond goes back to the system.
+    /// The bytes to keep at a synchronisation. Idle memory beyond goes back to the system.
     pub release_threshold: u64,
-    /// The most to reserve, rounded up to the granularity; 0 for no limit.
+    /// The limit of reserved bytes, rounded up to the granularity; 0 for no limit.
     pub max_bytes: u64,
 }
 
@@ -65,37 +66,37 @@ impl Default for PoolConfig {
     }
 }
 
-/// A block handed out.
+/// A block that was handed out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Grant {
     /// Its number, for [`Pool::free`](super::Pool::free).
     pub block: BlockId,
-    /// Its addresses: the bytes asked for, rounded up to the grain.
+    /// Its addresses: the requested bytes, rounded up to the grain.
     pub range: Range,
-    /// Points that the requesting stream must be made to wait for before it uses the block; nearly always none.
+    /// The points that the requesting stream must wait for before it uses the block; nearly always none.
     pub after: Frontier,
-    /// Whether it is wholly mapped. Otherwise all steps must have been applied before it is used.
+    /// `true` if the block is wholly mapped. Otherwise all steps must be applied before it is used.
     pub ready: bool,
 }
 
-/// No block that is free for the stream and wholly mapped is large enough.
+/// The error of a request for which no block that is free for the stream and wholly mapped is large enough.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shortage;
 
-/// No way is left to serve a request.
+/// The error of a request that cannot be served in any way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Exhausted {
-    /// Bytes asked for.
+    /// The requested bytes.
     pub requested: u64,
     /// Bytes of held blocks.
     pub held: u64,
     /// Bytes of physical memory that the pool has.
     pub reserved: u64,
-    /// Of these, bytes of chunks with no held block on them (their last use may not have completed).
+    /// The bytes of chunks with no held block on them, whose last use may not have completed. Part of `reserved`.
     pub idle: u64,
     /// The largest free block that is open to all streams, in bytes.
     pub largest_free: u64,
-    /// The pool's limit in bytes, where it has one.
+    /// The pool's limit in bytes, if it has one.
     pub limit: Option<u64>,
 }
 

@@ -1,19 +1,19 @@
-//! Defragmentation: holes that moving memory left are filled while much of it is idle.
+//! Defragmentation: fills holes that moved memory left, while much memory is idle.
 //!
-//! Growth takes idle chunks from where they lie to where they are needed, and leaves a hole. Once the blocks around
-//! it are freed, the hole still cuts the mapped memory: into *islands*, each of which ends with a piece that is too
-//! small for the next request. Without that, the islands of a training loop triple within eight rounds, and what
-//! is reserved rises with them (docs/slack.md).
+//! Growth moves idle chunks to where they are needed and leaves holes. Once the blocks around a hole are freed, the
+//! hole still divides the mapped memory into *islands*, and each island ends with a piece that is too small for the
+//! next request. Without defragmentation, the islands of a training loop triple within eight rounds, and what is
+//! reserved rises with them (docs/slack.md).
 //!
-//! Holes are filled, the smallest first, with chunks of other free blocks, the smallest first and each from the side
-//! where it ends already. A block gives only to one that becomes at least twice as large: the sum of the squares of
-//! the free blocks' sizes rises with each hole that is filled, so that it comes to an end and never runs in a
-//! circle. Nothing is created or destroyed; a hole that no chunks fill exactly stays.
+//! Holes are filled with chunks of other free blocks: the smallest hole first, from the smallest block first, and
+//! from a side where that block ends already. A block gives only to one that becomes at least twice as large. So the
+//! sum of the squares of the free blocks' sizes rises with each filled hole, and the process ends and never runs in a
+//! circle. Nothing is created or destroyed. A hole that no chunks fill exactly stays.
 //!
-//! It is done where the host has synchronised: a loop is then at its lowest, and waits anyway. It spends at most half
-//! of the allowance (`slack.rs`); the other half is left to requests.
+//! It runs when the host has synchronised: a loop then uses the least memory, and waits anyway. It spends at most
+//! half of the allowance (`slack.rs`); the other half is left to requests.
 //!
-//! Knows the heap and the space; not who takes the steps.
+//! Depends on the heap and the space. The caller takes the steps.
 
 use super::Pool;
 use super::block::{NONE, State};
@@ -26,32 +26,32 @@ use std::collections::HashSet;
 /// A hole between mapped memory.
 struct Hole {
     range: Range,
-    /// The free blocks beside it: [`NONE`] where it ends at another.
+    /// The free blocks on both sides, or [`NONE`] for a side without one.
     beside: [u32; 2],
-    /// The block there will be.
+    /// The size of the free block once the hole is filled.
     bytes: u64,
 }
 
-/// A chunk that can be moved, in the order in which they are.
+/// A chunk that can be moved. The sort order is the order in which chunks are taken.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Source {
-    /// The free block that it is part of: its size and number.
+    /// The free block that contains it: that block's size and number.
     from: (u64, u32),
-    /// How far it is from the end at which that block is taken from.
+    /// Its distance from the end at which chunks of that block are taken.
     depth: u64,
     chunk: ChunkId,
 }
 
 impl Pool {
-    /// Whether memory was moved since it was last defragmented, a quarter of what is reserved is idle, and the
-    /// allowance is enough for a move.
+    /// Returns `true` if memory was moved since the last defragmentation, a quarter of what is reserved is idle, and
+    /// the allowance is enough for a move.
     #[inline]
     pub fn is_fragmented(&self) -> bool {
         self.is_holed && self.space.idle() >= self.space.reserved() / 4 && self.budget.half() >= MOVE_NS
     }
 
-    /// Plans to fill holes between mapped memory and leaves steps: to be called again when they are taken, until there
-    /// are none. Returns whether there are.
+    /// Plans to fill holes between mapped memory, and leaves steps. Call it again when they are taken, until it
+    /// leaves none. Returns `true` if there are steps.
     pub fn defragment(&mut self) -> bool {
         debug_assert!(self.plan.steps.is_empty(), "STEPWISE: all steps are taken before the pool is defragmented");
         let mut left = self.budget.half();
@@ -86,7 +86,8 @@ impl Pool {
         self.is_holed
     }
 
-    /// Which sources fill so many bytes exactly, by their index, upwards; `None` where they do not.
+    /// Returns the indexes of sources that fill this many bytes exactly, in ascending order, or `None` if there are
+    /// none.
     fn fill(&self, sources: &[Source], bytes: u64, gives: impl Fn(&Source) -> bool) -> Option<Vec<usize>> {
         let (mut taken, mut lacks) = (Vec::new(), bytes);
         for (index, source) in sources.iter().enumerate().filter(|(_, source)| gives(source)) {
@@ -102,7 +103,7 @@ impl Pool {
         None
     }
 
-    /// The chunks that can be moved: idle, over, in a block that is free for all.
+    /// Returns the chunks that can be moved: idle, over, and in a block that is free for all streams.
     fn sources(&self) -> Vec<Source> {
         let mut sources: Vec<Source> = Vec::new();
         for chunk in self.space.idle_chunks().filter(|&chunk| self.is_late(chunk)) {
@@ -118,7 +119,8 @@ impl Pool {
         sources
     }
 
-    /// The holes beside free blocks, the smallest first. Not that above everything: it has no end to be joined.
+    /// Returns the holes beside free blocks, the smallest first. The hole above everything is left out: nothing lies
+    /// above it.
     fn holes_between(&self) -> Vec<Hole> {
         let blocks = &self.heap.blocks;
         let open = |id: u32| match id != NONE && blocks[id].state == State::Free && blocks[id].after.is_empty() {

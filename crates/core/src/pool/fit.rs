@@ -1,8 +1,8 @@
-//! The way that serves nearly all requests: a free block, wholly mapped, in constant time.
+//! Serves nearly all requests: takes a free block that is wholly mapped, in constant time.
 //!
-//! Looked for in the order of cost: what the stream itself freed and what is open to all streams, the better fit of the
-//! two; else what other streams freed before points that this one has waited for. The work is bounded: a few looks an
-//! index, and no more than [`FOREIGN`] other streams.
+//! The search goes by cost. First come the blocks that the stream itself freed and those open to all streams; the
+//! better fit of the two is taken. Otherwise blocks are taken that other streams freed before points that this stream
+//! has waited for. The work is bounded: a few blocks of each index, and at most [`FOREIGN`] other streams.
 
 use super::heap::is_past;
 use super::lanes::{Lanes, MIXED};
@@ -11,17 +11,17 @@ use super::{block::NONE, frontier::Frontier};
 use crate::ids::BlockId;
 use crate::order::Knows;
 
-/// How many other streams' blocks a request looks at.
+/// The number of other streams whose blocks a request looks at.
 const FOREIGN: usize = 16;
-/// How many of one other stream's blocks.
+/// The number of blocks of one other stream that a request looks at.
 const LOOKS: usize = 16;
 
 impl Pool {
-    /// A block of `bytes`, rounded up to the grain, that `who` may use at once and that needs no mapping.
+    /// Returns a block of `bytes`, rounded up to the grain, that `who` may use at once and that needs no mapping.
     ///
     /// # Errors
-    /// [`Shortage`] where none is found. Try again after [`retire`](Self::retire), then [`grow`](Self::grow).
-    #[inline(always)] // What it returns is made in its caller's place, not copied there.
+    /// [`Shortage`] if none is found. Try again after [`retire`](Self::retire), then [`grow`](Self::grow).
+    #[inline(always)] // The result is built in the caller's place instead of being copied there.
     pub fn fit(&mut self, bytes: u64, who: &impl Knows) -> Result<Grant, Shortage> {
         debug_assert!(self.plan.steps.is_empty(), "STEPWISE: a chunk that is to be unmapped must not be pinned");
         let bytes = self.rounded(bytes).ok_or(Shortage)?;

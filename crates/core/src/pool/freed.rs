@@ -1,16 +1,16 @@
-//! A free, as the pool takes it: the points after which the block is free, and who knew what there.
+//! A free, as the pool gets it: the points after which the block is free, and what the freeing chain knew then.
 //!
-//! Two neighbours become one block under the later free where whoever freed the later one knew of the earlier free *at
-//! that point*. What a chain has learned since says nothing of that point: another chain that waited for the free alone
-//! does not know it, nor does it come after what the chain itself did later. So who freed is named by [`Freed::at`]
-//! only, which leaves out a chain that has learned since, and what is asked is the chain [as it stood](Then).
+//! Two neighbours become one block under the later free if the chain that made the later free knew of the earlier one
+//! *at that point*. What the chain has learned since does not count: another chain that waited for the later free
+//! alone does not know it, and does not come after what the chain did later either. So only [`Freed::at`] passes the
+//! chain, it leaves out a chain that has learned something since, and the pool asks the chain [as it stood](Then).
 
 use super::Frontier;
 use crate::ids::{ChainIndex, Point, Seq};
 use crate::order::{Knows, Learns};
 use std::fmt;
 
-/// A free: see the module.
+/// A free. See the module.
 pub struct Freed<'k> {
     pub(super) after: Frontier,
     pub(super) who: Option<Then<'k>>,
@@ -36,18 +36,18 @@ impl Knows for Then<'_> {
 }
 
 impl<'k> Freed<'k> {
-    /// Free after these points; what was known there is not kept.
+    /// Makes a free after these points, without what was known there.
     #[inline]
     pub fn after(points: impl Into<Frontier>) -> Self {
         Self { after: points.into(), who: None }
     }
 
-    /// After which points it is free.
+    /// Returns the points after which the block is free.
     pub fn into_points(self) -> Frontier {
         self.after
     }
 
-    /// Freed by a chain at a point that it has taken. Frees of others that it knew there count.
+    /// Makes a free by a chain at a point that it has taken. Frees by others that it knew of at that point count.
     #[inline]
     pub fn at(chain: &'k impl Learns, seq: Seq) -> Self {
         let point = Point { chain: chain.chain(), seq };

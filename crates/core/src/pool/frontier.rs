@@ -1,14 +1,15 @@
 //! The points after which a block is free.
 //!
-//! Nearly always none (free for all) or one (freed by a stream); several where a buffer used on several streams was
-//! dropped. Knows points, not blocks.
+//! Nearly always none (free for all streams) or one (freed by a stream). There are several if a buffer that was used
+//! on several streams is dropped. Depends on points, not on blocks.
 //!
-//! Invariants: at most one point a chain, in the order of the chains; a boxed list has at least two.
+//! Invariants: there is at most one point for each chain, sorted by chain; a boxed list has at least two points.
 
 use crate::ids::{ChainIndex, Point, Seq};
 use crate::order::{Completed, Knows};
 
-/// A set of points, at most one a chain; "after" it is after all of them. The empty one has always been passed.
+/// A set of points, at most one for each chain. "After the frontier" means after all of them. Everything is after the
+/// empty frontier.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Frontier(Points);
 
@@ -21,16 +22,16 @@ enum Points {
         chain: ChainIndex,
         seq: Seq,
     },
-    // A box of a slice would be two words.
+    // A boxed slice would take two words.
     #[expect(clippy::box_collection)]
     Many(Box<Vec<Point>>),
 }
 
 impl Frontier {
-    /// No points: passed for all streams.
+    /// The frontier without points: every stream is past it.
     pub const EMPTY: Frontier = Frontier(Points::None);
 
-    /// All of these points; of several on one chain the last counts.
+    /// Makes a frontier of these points. Of several on one chain only the last is kept.
     pub fn of(points: impl IntoIterator<Item = Point>) -> Self {
         let mut points: Vec<Point> = points.into_iter().collect();
         points.sort_unstable();
@@ -44,7 +45,7 @@ impl Frontier {
         }
     }
 
-    /// The points, in the order of their chains.
+    /// Returns the points, sorted by chain.
     #[inline]
     pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
         let many: &[Point] = match &self.0 {
@@ -54,13 +55,13 @@ impl Frontier {
         self.single().into_iter().chain(many.iter().copied())
     }
 
-    /// Whether it has no points.
+    /// Returns `true` if the frontier has no points.
     #[inline]
     pub fn is_empty(&self) -> bool {
         matches!(self.0, Points::None)
     }
 
-    /// Its point, if it has exactly one.
+    /// Returns the point, if there is exactly one.
     #[inline]
     pub(super) fn single(&self) -> Option<Point> {
         match self.0 {
@@ -69,8 +70,8 @@ impl Frontier {
         }
     }
 
-    /// Whether who is past this frontier is past the other for sure: each point of the other has one here that is the
-    /// same or later on its chain.
+    /// Returns `true` if everything past this frontier is certainly past the other: for each point of the other, this
+    /// one has the same or a later point on the same chain.
     #[inline]
     pub fn covers(&self, other: &Frontier) -> bool {
         match (&self.0, &other.0) {
@@ -90,13 +91,13 @@ impl Frontier {
         }
     }
 
-    /// Whether `who` stands after all of its points (the relation *ordered*).
+    /// Returns `true` if `who` comes after all points (the relation **ordered**).
     #[inline]
     pub fn is_known_to(&self, who: &(impl Knows + ?Sized)) -> bool {
         self.points().all(|point| who.covers(point))
     }
 
-    /// Whether the device is past all of its points (the relation *completed*).
+    /// Returns `true` if the device has completed all points (the relation **completed**).
     #[inline]
     pub fn is_over(&self, completed: &impl Completed) -> bool {
         self.points().all(|point| completed.is_over(point))

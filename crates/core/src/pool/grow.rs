@@ -1,14 +1,15 @@
-//! The way of a request that nothing fits: addresses first, then memory for them.
+//! Serves a request for which no free block fits: first finds addresses, then memory for them.
 //!
-//! Memory for the holes of a window comes from spare chunks; from idle chunks, longest idle first; from new chunks.
-//! Which of the last two is a matter of the limits in `slack.rs`. An idle chunk whose frees have completed is unmapped,
-//! then mapped again if it fits, else destroyed, so that a chunk of the right size can be made instead (*late*). One
-//! whose frees only precede the request is mapped a second time where it fits (*early*).
+//! The holes of a window are filled from spare chunks, then from idle chunks (longest idle first), then with new
+//! chunks. The limits in `slack.rs` decide between the last two. An idle chunk whose frees have completed is
+//! unmapped. If it fits it is mapped again, otherwise it is destroyed, so that a chunk of the right size can be
+//! created instead (*late*). An idle chunk whose frees only precede the request is mapped a second time if it fits
+//! (*early*).
 //!
-//! What is tried, one after the other: windows near holes; windows anywhere; then, where that is allowed, memory that
-//! other streams still use, with a wait.
+//! These are tried one after the other: windows near holes; windows anywhere; then, if the policy allows it, memory
+//! that other streams still use, with a wait.
 //!
-//! Knows the heap and the space, and that steps will be taken; not who takes them.
+//! Depends on the heap and the space. The caller takes the steps.
 
 use super::block::{Block, State};
 use super::heap::is_past;
@@ -21,21 +22,21 @@ use crate::order::{Completed, Knows};
 use crate::units::{Range, round_down, round_up};
 use std::collections::VecDeque;
 
-/// How many idle chunks that it cannot use a request looks at while there is another way.
+/// The number of unusable idle chunks that a request looks at while there is another way.
 const IDLE_LOOKS: usize = 256;
-/// So many refusals by the system end the attempts.
+/// The number of refusals by the system after which a request fails.
 const REFUSALS_MAX: u32 = 3;
 
-/// What a request may use.
+/// The memory that a request may use.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reach {
     Near,
     Anywhere,
-    /// Also what other streams have not finished with.
+    /// Also memory that other streams still use.
     Waiting,
 }
 
-/// How an idle chunk may be used.
+/// The way in which an idle chunk may be used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
     Late,
@@ -43,16 +44,18 @@ enum Use {
 }
 
 impl Pool {
-    /// A block of `bytes`, rounded up to the grain, for `who`, with the memory that it takes.
+    /// Returns a block of `bytes`, rounded up to the grain, for `who`, and plans the memory for it.
     ///
-    /// To be called after [`fit`](Self::fit) has failed, the caches are drained and the device was asked how far it
-    /// is. `refusals` says how often the system has already refused memory in this request: the pool then uses all idle
-    /// memory before it asks again (1), asks for no more than it gave back (2), gives up (3).
+    /// Call this after [`fit`](Self::fit) has failed, the caches are drained and the device was queried for its
+    /// progress. `refusals` is the number of times that the system has already refused memory in this request. The
+    /// pool then uses all idle memory before it asks again (1), asks for no more than it gave back (2), or gives up
+    /// (3).
     ///
-    /// [`next_step`](Self::next_step) then names what to do, if anything; until a grant is ready that must be done.
+    /// [`next_step`](Self::next_step) then returns what to do, if anything. A grant that is not ready must not be
+    /// used before all steps are done.
     ///
     /// # Errors
-    /// [`Exhausted`] where the limit, the refusals or the range of addresses leave no way.
+    /// [`Exhausted`] if the limit, the refusals or the range of addresses leave no way.
     #[cold]
     pub fn grow(
         &mut self,
@@ -95,7 +98,7 @@ impl Pool {
         }
     }
 
-    /// Takes the window and plans its memory; `None`, and nothing has changed, where there is not enough.
+    /// Takes the window and plans its memory. Returns `None`, with nothing changed, if there is not enough memory.
     fn occupy(&mut self, window: &Window, who: &impl Knows, reach: Reach, refusals: u32) -> Option<Grant> {
         let segments = window.segments(&self.heap, self.space.granule());
         let target = self.heap.carve(window.range);
@@ -123,7 +126,7 @@ impl Pool {
         Some(Grant { block: BlockId(target), range: window.range, after, ready: window.need == 0 })
     }
 
-    /// The steps that fill the holes, and the frontier of what is moved early.
+    /// Returns the steps that fill the holes, and the frontier of the chunks that are moved early.
     fn gather(
         &mut self,
         fill: Fill,
@@ -144,7 +147,8 @@ impl Pool {
         debug_assert!(self.is_bound(&goal, &found), "BOUND: {total} bytes are reserved, and chunks are idle and over");
         self.budget.spend(found.cost);
         self.is_holed |= !found.clear.is_empty();
-        // After a refusal nothing beyond what the request lacks: it may be just that for which there is no room.
+        // After a refusal, ask for nothing beyond what the request lacks: the excess may be what there is no room
+        // for.
         let made = self.create(&found.fill, goal.limits, total, if goal.frugal { total } else { cap });
         let mut steps = found.clear;
         steps.extend(found.maps);
@@ -152,8 +156,8 @@ impl Pool {
         Some((steps, found.moved))
     }
 
-    /// BOUND: what is reserved stays below the loose limit, or rises where no chunk is left that is idle and over. This
-    /// is not asked where there are more idle chunks than a request looks at.
+    /// Checks BOUND: what is reserved stays below the loose limit, or rises only if no chunk is left that is idle and
+    /// over. Holds trivially if there are more idle chunks than a request looks at.
     fn is_bound(&self, goal: &Goal, found: &Found) -> bool {
         let total = goal.total(found);
         let is_taken = |chunk: ChunkId| {
@@ -165,7 +169,7 @@ impl Pool {
             || !idle.any(|chunk| self.is_late(chunk) && !is_taken(chunk))
     }
 
-    /// Chunks mapped nowhere: those that fit are mapped, others destroyed while memory is lacking.
+    /// Uses chunks that are mapped nowhere: those that fit are mapped, others destroyed while memory is lacking.
     fn use_spares(&self, goal: &Goal, found: &mut Found) {
         let mut others = Vec::new();
         for &chunk in self.space.spares() {
@@ -184,7 +188,7 @@ impl Pool {
         }
     }
 
-    /// Idle chunks, longest idle first, as long as memory is lacking and the cost is right.
+    /// Uses idle chunks, longest idle first, while memory is lacking and the cost is acceptable.
     fn use_idle(&self, goal: &Goal, found: &mut Found, who: &impl Knows, reach: Reach) {
         let mut looks = if goal.frugal || reach != Reach::Near { usize::MAX } else { IDLE_LOOKS };
         for chunk in self.space.idle_chunks() {
@@ -214,8 +218,8 @@ impl Pool {
         }
     }
 
-    /// New chunks for what is still open; `total` bytes are reserved with them. The last of a segment may be larger
-    /// than what it lacks, up to the tight limit and the cap.
+    /// Plans new chunks for the holes that are still open; with them `total` bytes are reserved. The last chunk of a
+    /// segment may be larger than what the segment lacks, up to the tight limit and the cap.
     fn create(&mut self, fill: &Fill, limits: Limits, total: u64, cap: u64) -> Vec<Step> {
         let mut room = limits.tight.min(cap).saturating_sub(total);
         let mut steps = Vec::new();
@@ -237,7 +241,7 @@ impl Pool {
         steps
     }
 
-    /// How an idle chunk may be used for `who`, if at all.
+    /// Returns the way in which an idle chunk may be used for `who`, if there is one.
     fn usable(&self, chunk: ChunkId, who: &impl Knows, reach: Reach) -> Option<Use> {
         if self.is_late(chunk) {
             return Some(Use::Late);
@@ -247,7 +251,8 @@ impl Pool {
         early.then_some(Use::Early)
     }
 
-    /// Whether an idle chunk can be unmapped: nothing on it is still in use, and no older mapping of it is left.
+    /// Returns `true` if an idle chunk can be unmapped: nothing on it is still in use, and no older mapping of it is
+    /// left.
     pub(super) fn is_late(&self, chunk: ChunkId) -> bool {
         let at = self.space.chunk(chunk);
         let range = at.range();
@@ -257,7 +262,7 @@ impl Pool {
         aliases == 0 && self.heap.over(range).all(|id| self.heap.blocks[id].after.is_empty())
     }
 
-    /// Plans to take away the old mappings whose last use has completed.
+    /// Plans to unmap the old mappings whose last use has completed.
     pub(super) fn open_closed(&mut self, completed: &impl Completed) {
         for old in &self.closed {
             if self.heap.blocks[old.block].after.is_over(completed) {
@@ -267,7 +272,7 @@ impl Pool {
         }
     }
 
-    /// The most that may be reserved.
+    /// Returns the most that may be reserved.
     pub(super) fn limit(&self) -> u64 {
         match self.config.max_bytes {
             0 => u64::MAX,
@@ -275,9 +280,9 @@ impl Pool {
         }
     }
 
-    /// Why a request cannot be served however much comes back, where the device has `memory` bytes: it is larger than
-    /// the memory or the limit, the pool's held blocks taken off where `with_held` says so. Asked before
-    /// [`grow`](Self::grow), so that no memory is taken for what must be refused in the end.
+    /// Returns an error if a request cannot be served however much memory comes back, on a device with `memory`
+    /// bytes: it is larger than the memory or the limit, less the held bytes if `with_held` is set. Called before
+    /// [`grow`](Self::grow), so that no memory is taken for a request that must be refused in the end.
     #[cold]
     pub fn beyond(&mut self, bytes: u64, memory: u64, with_held: bool) -> Option<Exhausted> {
         let held = if with_held { self.held } else { 0 };
@@ -288,7 +293,8 @@ impl Pool {
         }
     }
 
-    /// The pool's figures, for a refusal. Leaves no steps: a caller that was refused has nothing to carry out.
+    /// Returns the pool's figures for a refusal. Drops all steps, because a caller that was refused has nothing to
+    /// carry out.
     #[cold]
     pub fn exhausted(&mut self, requested: u64) -> Exhausted {
         self.plan.steps.clear();
@@ -304,61 +310,61 @@ impl Pool {
     }
 }
 
-/// How far memory that is there already must go before new memory is made.
+/// The point up to which existing memory must be used before new memory is created.
 struct Goal {
     limits: Limits,
     reserved: u64,
-    /// No more than this, whatever happens.
+    /// The absolute limit of what may be reserved.
     cap: u64,
-    /// The system has refused: everything idle before anything new.
+    /// `true` after a refusal by the system: everything idle is used before anything new.
     frugal: bool,
 }
 
-/// What was found so far.
+/// The chunks and steps found so far.
 #[derive(Default)]
 struct Found {
     fill: Fill,
-    /// Unmap and destroy, before all else.
+    /// Steps that unmap and destroy; they run before all others.
     clear: VecDeque<Step>,
     maps: Vec<Step>,
-    /// The frontier of what is moved early.
+    /// The frontier of the chunks that are moved early.
     moved: Frontier,
     released: u64,
     cost: u64,
 }
 
 impl Goal {
-    /// What will be reserved when new chunks are made for all that is still lacking.
+    /// Returns what will be reserved once new chunks are created for everything that is still lacking.
     fn total(&self, found: &Found) -> u64 {
         (self.reserved + found.fill.need()).saturating_sub(found.released)
     }
 
-    /// Whether the rest may be new.
+    /// Returns `true` if the rest may be new memory.
     fn is_met(&self, found: &Found) -> bool {
         let total = self.total(found);
         total <= self.reserved || (total <= self.limits.tight && total <= self.cap && !self.frugal)
     }
 
-    /// Whether cost does not matter.
+    /// Returns `true` if idle chunks are to be used regardless of cost.
     fn is_pressing(&self, found: &Found) -> bool {
         let total = self.total(found);
         total > self.limits.loose || total > self.cap || self.frugal
     }
 }
 
-/// The holes of a window, as they are filled.
+/// The holes of a window while they are being filled.
 #[derive(Default)]
 struct Fill {
     segments: Vec<Segment>,
 }
 
 impl Fill {
-    /// Bytes still open.
+    /// Returns the bytes that are still open.
     fn need(&self) -> u64 {
         self.segments.iter().map(|segment| segment.to - segment.from).sum()
     }
 
-    /// A place for a chunk that is not larger than what a segment lacks.
+    /// Returns a place for a chunk that is not larger than what a segment lacks.
     fn place(&mut self, bytes: u64) -> Option<u64> {
         let segment = self.segments.iter_mut().find(|segment| segment.to - segment.from >= bytes)?;
         let at = segment.from;

@@ -1,15 +1,15 @@
-//! The virtual heap: free blocks indexed by who may use them, cut and merged.
+//! The virtual heap: free blocks, indexed by the streams that may use them, cut and merged.
 //!
-//! Three kinds of index: *open* blocks are free for all streams, the *lane* of a chain holds those that it freed and
-//! that others may not use yet, *holes* are free addresses with no memory behind them. A free block is wholly mapped or
-//! a hole, so that a fit among mapped blocks is found without asking the page table.
+//! There are three kinds of index: *open* blocks are free for all streams; the *lane* of a chain holds the blocks
+//! that it freed and that others may not use yet; *holes* are free addresses without memory. A free block is either
+//! wholly mapped or a hole, so that a fit among mapped blocks is found without a look at the page table.
 //!
-//! Knows blocks, frontiers and addresses; chunks and drivers it does not know.
+//! Depends on blocks, frontiers and addresses; on neither chunks nor drivers.
 //!
-//! Invariants: HOME: a free block is in the index that its state and frontier ask for, and in no other. MERGED: two
-//! neighbours that are both holes, or both open, or both free after one point of the same chain, do not exist.
-//! KEEPS: merging never makes a block usable earlier than each of its parts was
-//! (`shadow.rs` holds it).
+//! Invariants:
+//! * HOME: a free block is in the index that its state and frontier require, and in no other.
+//! * MERGED: no two neighbours are both holes, or both open, or both free after one point of the same chain.
+//! * KEEPS: a merged block does not become usable earlier than each of its parts was (`shadow.rs` checks it).
 
 use super::bins::Bins;
 use super::block::{Block, Blocks, NONE, State};
@@ -20,7 +20,7 @@ use super::shadow::Shadow;
 use crate::order::{Completed, Knows};
 use crate::units::Range;
 
-/// The home of open blocks; lanes are counted from 0.
+/// The home of open blocks. Lanes are numbered from 0.
 const OPEN: u32 = NONE - 1;
 const HOLES: u32 = NONE - 2;
 
@@ -52,7 +52,7 @@ impl Heap {
         heap
     }
 
-    /// Puts a free block where it is found.
+    /// Adds a free block to its index.
     #[inline]
     fn index(&mut self, id: u32) {
         let block = &self.blocks[id];
@@ -71,7 +71,7 @@ impl Heap {
         self.blocks[id].home = home;
     }
 
-    /// Takes a block out of the index that it is in, if any.
+    /// Removes a block from its index, if it is in one.
     #[inline]
     fn unindex(&mut self, id: u32) {
         match std::mem::replace(&mut self.blocks[id].home, NONE) {
@@ -106,9 +106,9 @@ impl Heap {
         held
     }
 
-    /// A block that is in no index becomes free and merges with its neighbours where that keeps KEEPS: same kind, and
-    /// one frontier covers the other; that one counts for both. `knows` says of a neighbour's frontier whether the
-    /// block's own covers it by what its freer knew.
+    /// Frees a block that is in no index, and merges it with its neighbours if that satisfies KEEPS: both have the
+    /// same kind, and one frontier covers the other and becomes that of both. `knows` tells whether the block's own
+    /// frontier covers that of a neighbour by what the freeing chain knew.
     #[inline]
     pub(super) fn release(&mut self, id: u32, state: State, after: Frontier, knows: impl Fn(&Frontier) -> bool) {
         let block = &mut self.blocks[id];
@@ -140,19 +140,19 @@ impl Heap {
         self.index(id);
     }
 
-    /// Whether `other`, in an index, is to be merged into `id`, in none.
+    /// Returns `true` if `other`, which is in an index, is to be merged into `id`, which is in none.
     #[inline]
     fn merges(&self, id: u32, other: u32, knows: &impl Fn(&Frontier) -> bool) -> bool {
         let (block, other) = (&self.blocks[id], &self.blocks[other]);
         block.state == other.state && self.agree(block, other, knows)
     }
 
-    /// Whether one of two frontiers counts for both.
+    /// Returns `true` if one of the two frontiers may count for both.
     #[inline]
     fn agree(&self, block: &Block, other: &Block, knows: &impl Fn(&Frontier) -> bool) -> bool {
         match (block.after.is_empty(), other.after.is_empty()) {
             (true, both) => both,
-            // Any stream could use the neighbour: a small block must not take a large one along into its lane.
+            // Any stream may use the neighbour. A small block must not take a large one with it into its lane.
             (false, true) => other.bytes <= block.bytes,
             (false, false) => {
                 block.after.covers(&other.after) || other.after.covers(&block.after) || knows(&other.after)
@@ -160,7 +160,7 @@ impl Heap {
         }
     }
 
-    /// Joins the block above `id`, both in no index, and forgets where it started.
+    /// Joins the block above `id` to it, both in no index, and removes the landmark of its start.
     fn join_above(&mut self, id: u32) {
         let above = self.blocks[id].above;
         let start = self.blocks[above].start;
@@ -168,15 +168,15 @@ impl Heap {
         self.landmarks.remove(&self.blocks, gone, start, self.blocks[id].above);
     }
 
-    /// Cuts a block, in no index, in two.
+    /// Cuts a block that is in no index in two.
     fn cut(&mut self, id: u32, bytes: u64) -> u32 {
         let upper = self.blocks.cut(id, bytes);
         self.landmarks.insert(&self.blocks, upper);
         upper
     }
 
-    /// Makes one block, in no index, of the free blocks under `range`, cutting those at its ends. Its frontier is that
-    /// of all of them. The caller gives it its state.
+    /// Makes one block, in no index, of the free blocks under `range`, and cuts those at its ends. Its frontier joins
+    /// those of all of them. The caller sets its state.
     pub(super) fn carve(&mut self, range: Range) -> u32 {
         let mut first = self.at(range.start);
         if self.blocks[first].start < range.start {
@@ -206,12 +206,12 @@ impl Heap {
         first
     }
 
-    /// Cuts a block, in no index, at `address`; returns the upper part.
+    /// Cuts a block that is in no index at `address`. Returns the upper part.
     pub(super) fn split(&mut self, id: u32, address: u64) -> u32 {
         self.cut(id, address - self.blocks[id].start)
     }
 
-    /// Opens the blocks whose frontier has completed to all streams, each lane from its earliest on.
+    /// Opens the blocks whose frontier has completed to all streams, beginning with the earliest of each lane.
     pub(super) fn retire(&mut self, completed: &impl Completed) {
         let mut next = self.lanes.next_busy(0);
         while let Some(lane) = next {
@@ -231,12 +231,12 @@ impl Heap {
         }
     }
 
-    /// The block that an address of the range is in.
+    /// Returns the block that contains an address of the range.
     pub(super) fn at(&self, address: u64) -> u32 {
         self.landmarks.locate(&self.blocks, address)
     }
 
-    /// The frontier of all free blocks that overlap `range`.
+    /// Returns the joined frontier of all free blocks that overlap `range`.
     pub(super) fn after(&self, range: Range) -> Frontier {
         let mut after = Frontier::EMPTY;
         for id in self.over(range) {
@@ -245,7 +245,7 @@ impl Heap {
         after
     }
 
-    /// The blocks that overlap `range`, upwards.
+    /// Returns the blocks that overlap `range`, in ascending order.
     pub(super) fn over(&self, range: Range) -> impl Iterator<Item = u32> + '_ {
         let mut id = self.at(range.start);
         std::iter::from_fn(move || {
@@ -257,7 +257,7 @@ impl Heap {
         })
     }
 
-    /// Whether `who` may use a block at once.
+    /// Returns `true` if `who` may use a block at once.
     #[inline]
     pub(super) fn is_legal(&self, block: &Block, who: &impl Knows, follow: bool) -> bool {
         match block.state {
@@ -267,12 +267,12 @@ impl Heap {
         }
     }
 
-    /// All blocks, upwards.
+    /// Returns all blocks, in ascending order.
     pub(super) fn all(&self) -> impl Iterator<Item = u32> + '_ {
         self.over(self.range)
     }
 
-    /// Checks that each free block is where it is found, and nothing else is there.
+    /// Checks that each free block is in its index, and that the indexes hold nothing else.
     pub(super) fn audit(&self) -> Result<(), String> {
         let ids: Vec<u32> = self.all().collect();
         self.landmarks.audit(&self.blocks, &ids)?;
@@ -344,7 +344,8 @@ impl Heap {
     }
 }
 
-/// Whether a frontier lies before the next point of `who`. Without `follow` only stream order counts, not events.
+/// Returns `true` if a frontier comes before the next point of `who`. Without `follow` only stream order counts, not
+/// events.
 #[inline]
 pub(super) fn is_past(after: &Frontier, who: &impl Knows, follow: bool) -> bool {
     after.points().all(|point| (follow || point.chain == who.chain()) && who.covers(point))

@@ -1,24 +1,26 @@
-//! Which block an address is in.
+//! Finds the block that contains an address.
 //!
-//! The simple version is a sorted map from start to block. Departure: the range is cut into sections of 512 grains; a
-//! table names the first block that starts in each, and a bitmap, looked through by words, finds the last section at or
-//! below an address that has one: 16 MiB of addresses a word. From there the way to the block is at most 512
-//! neighbours. Keeping it costs a few ns a block made or merged, where the map would cost a hundred.
+//! The simple version is a sorted map from start to block. This version divides the range into sections of 512
+//! grains. A table has the first block that starts in each section, and a bitmap, searched by words, gives the last
+//! section at or below an address in which a block starts: a word covers 16 MiB of addresses. From there at most 512
+//! neighbours are walked. An update costs a few ns for each block made or merged; with the map it would cost a
+//! hundred.
 //!
-//! Invariant LANDMARKS: a section names the lowest block that starts in it; a bit is set exactly where one does.
+//! Invariant LANDMARKS: a section's entry is the lowest block that starts in it; its bit is set exactly if there is
+//! one.
 
 use super::block::{Blocks, NONE};
 
-/// Grains a section, as a power of two.
+/// The number of grains in a section, as a power of two.
 const SECTION: u32 = 9;
 
-/// The table of sections.
+/// The sections and the blocks that start in them.
 #[derive(Debug)]
 pub(super) struct Landmarks {
     base: u64,
     shift: u32,
     first: Vec<u32>,
-    /// A bit a section: whether a block starts there.
+    /// A bit for each section: set if a block starts in it.
     starts: Vec<u64>,
 }
 
@@ -32,7 +34,7 @@ impl Landmarks {
         ((address - self.base) >> self.shift) as usize
     }
 
-    /// A block starts here now.
+    /// Adds a block that starts here now.
     #[inline]
     pub(super) fn insert(&mut self, blocks: &Blocks, id: u32) {
         let start = blocks[id].start;
@@ -49,7 +51,7 @@ impl Landmarks {
         self.first[section] = id;
     }
 
-    /// No block starts at `start` any more, where `id` did; `next` is the block that starts after it.
+    /// Removes block `id`, which started at `start`. `next` is the block that starts after it.
     #[inline]
     pub(super) fn remove(&mut self, blocks: &Blocks, id: u32, start: u64, next: u32) {
         let section = self.section(start);
@@ -64,7 +66,7 @@ impl Landmarks {
         }
     }
 
-    /// The block that `address`, of the pool's range, is in.
+    /// Returns the block that contains `address`, which lies in the pool's range.
     pub(super) fn locate(&self, blocks: &Blocks, address: u64) -> u32 {
         let section = self.section(address).min(self.first.len() - 1);
         let mut id = self.first[section];
@@ -78,7 +80,7 @@ impl Landmarks {
         id
     }
 
-    /// `new` starts where `old` did.
+    /// Records that `new` starts where `old` did.
     #[inline]
     pub(super) fn replace(&mut self, start: u64, old: u32, new: u32) {
         let section = self.section(start);
@@ -93,7 +95,7 @@ impl Landmarks {
         self.starts.resize((section >> 6) + 1, 0);
     }
 
-    /// The last section before `section` in which a block starts.
+    /// Returns the last section before `section` in which a block starts.
     fn start_before(&self, section: usize) -> Option<usize> {
         let word = section >> 6;
         let bits = |at: usize, mask: u64| Some(self.starts[at] & mask).filter(|&bits| bits != 0).map(|bits| (at, bits));
@@ -102,7 +104,7 @@ impl Landmarks {
         Some((at << 6) + bits.ilog2() as usize)
     }
 
-    /// Checks LANDMARKS against the blocks, given in the order of addresses.
+    /// Checks LANDMARKS against the blocks, given in ascending order.
     pub(super) fn audit(&self, blocks: &Blocks, ids: &[u32]) -> Result<(), String> {
         let mut expected = vec![NONE; self.first.len()];
         for &id in ids.iter().rev() {

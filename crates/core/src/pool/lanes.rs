@@ -1,20 +1,22 @@
-//! Blocks that are free for one chain already and for others later: an index and a queue for each chain that freed.
+//! Lanes: the blocks that one chain may use already and others only later. Each chain that freed has an index and a
+//! queue.
 //!
-//! Knows blocks and points; nothing of memory.
+//! Depends on blocks and points; on nothing about memory.
 //!
-//! Invariants: QUEUE: a lane's queue holds exactly its blocks, in the order of their points on its chain. MIXED: the
-//! lane 0 holds the blocks that are free after points of several chains; its queue has no order. BUSY: a bit is set
-//! exactly where a lane has blocks.
+//! Invariants:
+//! * QUEUE: a lane's queue holds exactly its blocks, in the order of their points on its chain.
+//! * MIXED: lane 0 holds the blocks that are free after points of several chains; its queue has no order.
+//! * BUSY: a bit is set exactly if its lane has blocks.
 
 use super::bins::Bins;
 use super::block::{Blocks, NONE};
 use super::frontier::Frontier;
 use crate::ids::ChainIndex;
 
-/// The number of the lane of blocks that are free after points of several chains.
+/// The lane of blocks that are free after points of several chains.
 pub(super) const MIXED: u32 = 0;
 
-/// The pending free blocks of one chain.
+/// The free blocks of one chain that others may not use yet.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub(super) bins: Bins,
@@ -26,7 +28,7 @@ pub(super) struct Lane {
 #[derive(Debug)]
 pub(super) struct Lanes {
     lanes: Vec<Lane>,
-    /// Chain -> lane; 0 where it has none.
+    /// The lane of each chain; 0 for a chain without one.
     by_chain: Vec<u32>,
     busy: Vec<u64>,
     grain_shift: u32,
@@ -39,7 +41,7 @@ impl Lanes {
         lanes
     }
 
-    /// The lane of a chain, if it has ever had blocks.
+    /// Returns the lane of a chain, if it has ever had blocks.
     #[inline]
     pub(super) fn of(&self, chain: ChainIndex) -> Option<u32> {
         self.by_chain.get(chain.index()).copied().filter(|&lane| lane != MIXED)
@@ -50,7 +52,7 @@ impl Lanes {
         &self.lanes[lane as usize]
     }
 
-    /// The lanes that have blocks.
+    /// Returns the lanes that have blocks.
     pub(super) fn busy(&self) -> impl Iterator<Item = u32> + '_ {
         self.busy.iter().enumerate().flat_map(|(index, &word)| {
             let mut rest = word;
@@ -62,7 +64,7 @@ impl Lanes {
         })
     }
 
-    /// The next lane that has blocks, from `lane` on.
+    /// Returns the next lane that has blocks, from `lane` on.
     pub(super) fn next_busy(&self, lane: u32) -> Option<u32> {
         let mut index = (lane / 64) as usize;
         let mut word = self.busy.get(index)? & (u64::MAX << (lane % 64));
@@ -73,7 +75,7 @@ impl Lanes {
         Some(index as u32 * 64 + word.trailing_zeros())
     }
 
-    /// Puts a block in the lane that its frontier, which is not empty, asks for.
+    /// Adds a block to the lane of its frontier, which is not empty.
     #[inline]
     pub(super) fn insert(&mut self, blocks: &mut Blocks, id: u32) -> u32 {
         let lane = match blocks[id].after.single() {
@@ -97,13 +99,13 @@ impl Lanes {
         }
     }
 
-    /// A block of a lane is about to change its size: out of its bin, not of the queue.
+    /// Removes a block of a lane from its bin, but not from the queue, because its size is about to change.
     #[inline]
     pub(super) fn unbin(&mut self, blocks: &mut Blocks, lane: u32, id: u32) {
         self.lanes[lane as usize].bins.remove(blocks, id);
     }
 
-    /// The size has changed.
+    /// Adds a block to the bin of its new size.
     #[inline]
     pub(super) fn rebin(&mut self, blocks: &mut Blocks, lane: u32, id: u32) {
         self.lanes[lane as usize].bins.insert(blocks, id);
@@ -128,7 +130,7 @@ impl Lanes {
 }
 
 impl Lane {
-    /// Nearly always at the end; a block that lay in a cache goes a little before.
+    /// Adds a block to the queue, nearly always at the end. A block that lay in a cache is inserted a little earlier.
     #[inline]
     fn enqueue(&mut self, blocks: &mut Blocks, id: u32) {
         let comes_after = |other: &Frontier| match (other.single(), blocks[id].after.single()) {

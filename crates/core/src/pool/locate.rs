@@ -1,4 +1,4 @@
-//! What lies at an address: for pointers that came from outside.
+//! Finds the block at an address, for pointers that come from outside.
 
 use super::Pool;
 use super::block::{NONE, State};
@@ -14,7 +14,7 @@ pub struct Neighbour {
     pub range: Range,
 }
 
-/// What lies at an address.
+/// The result of a lookup of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Located {
     /// Not an address of this pool.
@@ -36,7 +36,7 @@ pub enum Located {
 }
 
 impl Pool {
-    /// What lies at `address`. Takes at most a walk over one section of 512 grains for a held block.
+    /// Looks up `address`. For a held block this walks at most one section of 512 grains.
     pub fn locate(&self, address: u64) -> Located {
         if !self.heap.range.contains(address) {
             return Located::Outside;
@@ -55,21 +55,21 @@ impl Pool {
         Located::Free { below: held(id, |block| block.below), above: held(id, |block| block.above) }
     }
 
-    /// The addresses of a held block; `None` where the number is not that of one.
+    /// Returns the addresses of a held block, or `None` if no held block has the number.
     pub fn block(&self, block: BlockId) -> Option<Range> {
         self.heap.blocks.lookup(block).filter(|at| at.state == State::Held).map(super::block::Block::range)
     }
 
-    /// What the holder of a block calls it; `None` where it has not said, or the number is not that of a held block.
+    /// Returns the holder's name for a block, or `None` if it has none or no held block has the number.
     pub fn name(&self, block: BlockId) -> Option<u32> {
         let held = self.heap.blocks.lookup(block).filter(|at| at.state == State::Held)?;
         Some(held.bin_prev).filter(|&name| name != NONE)
     }
 
-    /// The holder of a block calls it so, until it is freed. A number is not a name where it is `u32::MAX`.
+    /// Gives a held block a name, which it has until it is freed. `u32::MAX` is not a name.
     ///
     /// # Panics
-    /// Where `block` is not held.
+    /// If `block` is not held.
     #[inline]
     pub fn set_name(&mut self, block: BlockId, name: u32) {
         let at = &mut self.heap.blocks[block.0];
@@ -77,7 +77,8 @@ impl Pool {
         at.bin_prev = name;
     }
 
-    /// The chunks mapped under a range, upwards, each with its whole range. Under a held block there are no holes.
+    /// Returns the chunks mapped under a range, in ascending order, each with its whole range. There are no holes
+    /// under a held block.
     pub fn chunks_under(&self, range: Range) -> impl Iterator<Item = (ChunkId, Range)> + '_ {
         let mut at = range.start;
         std::iter::from_fn(move || {

@@ -1,24 +1,25 @@
-//! Which bytes are free, for whom, after what.
+//! The pool of device memory: free bytes, the streams that may use them, and after what.
 //!
-//! A pool is a virtual heap over one large reservation, with physical chunks mapped only where blocks need them.
-//! Requests are served in two steps. [`fit`](Pool::fit) takes, in constant time, a free block that is wholly mapped and
-//! that the stream may use. Where there is none, [`grow`](Pool::grow) finds addresses, moves idle chunks there or asks
-//! for new ones, and leaves [`Step`]s for the caller to carry out: the pool decides and never acts.
+//! A pool is a virtual heap over one large reservation of addresses, with physical chunks mapped only where blocks
+//! need them. A request is served in two steps. [`fit`](Pool::fit) takes, in constant time, a free block that is
+//! wholly mapped and that the stream may use. If there is none, [`grow`](Pool::grow) finds addresses, moves idle
+//! chunks there or asks for new ones, and leaves [`Step`]s for the caller to carry out: the pool decides and never
+//! acts.
 //!
-//! The simple version keeps all memory it ever got; a best-fit heap then needs 2 to 11 % more than the peak of
-//! what the program holds. The departure is that idle chunks are given back or mapped elsewhere before the pool grows
-//! (`slack.rs`: when; `grow.rs`: how), so that what is reserved follows what is held.
+//! The simple version keeps all memory it ever got. A best-fit heap then needs 2 to 11 % more than the peak of what
+//! the program holds. Here idle chunks are given back or mapped elsewhere before the pool grows (`slack.rs` has the
+//! conditions, `grow.rs` the way), so that what is reserved follows what is held.
 //!
-//! Knows points of an order by [`Knows`](crate::order::Knows) and [`Completed`] only; nothing of streams, drivers,
-//! threads or time.
+//! Uses points of an order through [`Knows`](crate::order::Knows) and [`Completed`] only; depends on nothing about
+//! streams, drivers, threads or time.
 //!
-//! Invariants, re-derived by [`Pool::audit`]; those of the parts are named there:
+//! Invariants, re-derived by [`Pool::audit`]. Those of the parts are listed in their files.
 //! * APART: no two held blocks share a byte, and a held block that is ready is wholly mapped.
-//! * LEGAL: a block goes to a stream that stands after its frees, or they have completed, or [`Grant::after`] names
+//! * LEGAL: a block goes to a stream that comes after its frees, or the frees have completed, or [`Grant::after`] has
 //!   them.
-//! * SAFE: a chunk is unmapped when the frees on it have completed, mapped a second time when they precede the stream
-//!   that gets it, and destroyed only when mapped nowhere. Never under a held block.
-//! * STEPWISE: the state changes when a step has succeeded. A step that fails loses nothing.
+//! * SAFE: a chunk is unmapped only when the frees on it have completed, mapped a second time only when they precede
+//!   the stream that gets it, and destroyed only when it is mapped nowhere. None of these happens under a held block.
+//! * STEPWISE: the state changes only when a step has succeeded. A step that fails loses nothing.
 //! * BOUND: see `slack.rs`.
 
 mod audit;
@@ -57,7 +58,7 @@ use heap::Heap;
 use slack::Budget;
 use steps::Plan;
 
-/// One pool's memory: see the module.
+/// The memory of one pool. See the module.
 #[derive(Debug)]
 pub struct Pool {
     config: PoolConfig,
@@ -65,12 +66,12 @@ pub struct Pool {
     space: Space,
     budget: Budget,
     plan: Plan,
-    /// Old mappings of chunks that were moved early, until they are taken away.
+    /// Old mappings of chunks that were moved early, until they are unmapped.
     closed: Vec<Closed>,
-    /// Memory was moved, and holes that this left were not looked for since.
+    /// `true` if memory was moved and the holes that this left were not searched since.
     is_holed: bool,
     held: u64,
-    /// Changes since the last audit, in builds with debug assertions.
+    /// The number of changes since the last audit, in builds with debug assertions.
     unaudited: usize,
 }
 
@@ -83,10 +84,10 @@ struct Closed {
 }
 
 impl Pool {
-    /// An empty pool over a reservation of addresses. What does not fill a granule at its ends is not used.
+    /// Makes an empty pool over a reservation of addresses. Incomplete granules at its ends are not used.
     ///
     /// # Panics
-    /// Where `grain` or `granularity` is not a power of two, `grain` passes `granularity`, or `range` holds no granule.
+    /// If `grain` or `granularity` is not a power of two, `grain` exceeds `granularity`, or `range` holds no granule.
     pub fn new(config: PoolConfig, range: Range) -> Pool {
         let PoolConfig { grain, granularity, .. } = config;
         assert!(grain.is_power_of_two() && granularity.is_power_of_two() && grain <= granularity);
@@ -106,7 +107,7 @@ impl Pool {
         }
     }
 
-    /// The settings.
+    /// Returns the settings.
     pub fn config(&self) -> &PoolConfig {
         &self.config
     }
@@ -116,27 +117,27 @@ impl Pool {
         self.config.reuse = reuse;
     }
 
-    /// Changes the bytes to keep at a synchronisation.
+    /// Changes the number of bytes to keep at a synchronisation.
     pub fn set_release_threshold(&mut self, bytes: u64) {
         self.config.release_threshold = bytes;
     }
 
-    /// Changes the most that may be reserved; 0 is no limit.
+    /// Changes the limit of reserved bytes; 0 is no limit.
     pub fn set_max_bytes(&mut self, bytes: u64) {
         self.config.max_bytes = bytes;
     }
 
-    /// `bytes` rounded up to what a block for them has; `None` where that passes the pool's range.
+    /// Returns the size of a block for `bytes`, or `None` if it exceeds the pool's range.
     #[inline]
     pub fn rounded(&self, bytes: u64) -> Option<u64> {
         round_up(bytes.max(1), self.config.grain).filter(|&rounded| rounded <= self.heap.range.bytes)
     }
 
-    /// Frees a held block: it may be used again after the points of `freed`, and merges with neighbours whose frees
+    /// Frees a held block. It may be used again after the points of `freed`, and merges with neighbours whose frees
     /// were known there.
     ///
     /// # Panics
-    /// Where `block` is not held: ask [`locate`](Self::locate) first about numbers and addresses that are not certain.
+    /// If `block` is not held. Call [`locate`](Self::locate) first for numbers and addresses that are not certain.
     #[inline]
     pub fn free(&mut self, block: BlockId, freed: Freed<'_>) {
         let at = self.heap.blocks.lookup(block).filter(|at| at.state == State::Held).expect("the block is held");
@@ -155,10 +156,10 @@ impl Pool {
         self.audit_in_turn();
     }
 
-    /// Opens to all streams what was freed before points that have completed, and merges it.
+    /// Opens to all streams the blocks whose frees have completed, and merges them.
     ///
-    /// To be called at a synchronisation with what that has made certain; and before [`grow`](Self::grow) with what the
-    /// device is known to be past, where opportunistic reuse is allowed.
+    /// Call it at a synchronisation, with what that has shown to be completed; and before [`grow`](Self::grow), with
+    /// the known progress of the device, if opportunistic reuse is allowed.
     pub fn retire(&mut self, completed: &impl Completed) {
         self.heap.retire(completed);
     }
@@ -168,43 +169,44 @@ impl Pool {
         self.budget.earn(requests);
     }
 
-    /// Bytes of physical memory that the pool has.
+    /// Returns the bytes of physical memory that the pool has.
     pub fn reserved(&self) -> u64 {
         self.space.reserved()
     }
 
-    /// The most that was reserved since the last reset.
+    /// Returns the highest number of reserved bytes since the last reset.
     pub fn reserved_high(&self) -> u64 {
         self.space.reserved_high()
     }
 
-    /// Bytes of held blocks: in the program's hands or in caches.
+    /// Returns the bytes of held blocks: those of the program and those in caches.
     pub fn held(&self) -> u64 {
         self.held
     }
 
-    /// Bytes of chunks that are mapped with no held block on them.
+    /// Returns the bytes of chunks that are mapped with no held block on them.
     pub fn idle(&self) -> u64 {
         self.space.idle()
     }
 
-    /// Of the idle bytes, those of chunks that nothing uses any more, as far as the pool knows.
+    /// Returns the idle bytes in chunks that are not in use any more, as far as the pool knows.
     pub fn idle_over(&self) -> u64 {
         let over = self.space.idle_chunks().filter(|&chunk| self.is_late(chunk));
         over.map(|chunk| self.space.chunk(chunk).bytes).sum()
     }
 
-    /// How many blocks the range is cut into, held and free: 1 when all is free, over and given back.
+    /// Returns the number of blocks, held and free, in the range: 1 when everything is free, over and given back.
     pub fn block_count(&self) -> usize {
         self.heap.blocks.count()
     }
 
-    /// The most that `reserved` rises to, at what is held now, while an idle chunk could be used instead (BOUND).
+    /// Returns the most that `reserved` rises to at the present held bytes while an idle chunk could be used instead
+    /// (BOUND).
     pub fn bound(&self) -> u64 {
         self.budget.limits(self.held).loose
     }
 
-    /// Sets the high mark of reserved bytes to the current value.
+    /// Resets [`reserved_high`](Self::reserved_high) to the current value.
     pub fn reset_reserved_high(&mut self) {
         self.space.reset_high();
     }

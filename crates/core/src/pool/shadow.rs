@@ -1,26 +1,28 @@
-//! The free that each free byte had, beside the heap, in builds with debug assertions.
+//! The frontier of each free byte, kept beside the heap in builds with debug assertions.
 //!
-//! The heap lets one frontier count for a merged block. Here each range keeps the points it was freed after, and who
-//! gets a block must come after those of all its parts: LEGAL and KEEPS, as the program runs. What is opened to all
-//! streams is not compared: a device that is asked answers for the present end of a chain, so that a part may look
-//! unfinished though the point that counts is past it. A build without debug assertions keeps nothing.
+//! The heap has one frontier for a merged block. Here each range keeps the points that it was freed after, and a
+//! stream that gets a block must come after the points of all its parts. This checks LEGAL and KEEPS while the
+//! program runs. Blocks opened to all streams are not compared: a queried device answers for the present end of a
+//! chain, so a part may look unfinished although its point has completed. A build without debug assertions keeps
+//! nothing.
 //!
-//! Knows ranges and frontiers; nothing of blocks and their indexes.
+//! Depends on ranges and frontiers; on nothing about blocks and their indexes.
 
 use super::Frontier;
 use crate::order::Knows;
 use crate::units::Range;
 use std::collections::BTreeMap;
 
-/// True frontiers by address.
+/// The true frontiers, by address.
 #[derive(Debug, Default)]
 pub(super) struct Shadow {
-    /// First address: end, and the points after which these bytes are free. Ranges do not overlap.
+    /// The first address of each range, with its end and the points after which its bytes are free. Ranges do not
+    /// overlap.
     freed: BTreeMap<u64, (u64, Frontier)>,
 }
 
 impl Shadow {
-    /// The range is free after these points.
+    /// Records that the range is free after these points.
     #[inline]
     pub(super) fn free(&mut self, range: Range, after: &Frontier) {
         if cfg!(debug_assertions) {
@@ -29,7 +31,7 @@ impl Shadow {
         }
     }
 
-    /// Nothing is known of the range any more.
+    /// Drops what is known of the range.
     #[inline]
     pub(super) fn forget(&mut self, range: Range) {
         if cfg!(debug_assertions) {
@@ -37,7 +39,7 @@ impl Shadow {
         }
     }
 
-    /// `who` gets the range at once.
+    /// Checks that `who` may get the range at once.
     #[inline]
     pub(super) fn take(&mut self, range: Range, who: &impl Knows) {
         if cfg!(debug_assertions) {
@@ -51,7 +53,7 @@ impl Shadow {
         }
     }
 
-    /// Takes a range out: its parts, each with its points.
+    /// Removes a range, and returns its parts, each with its points.
     #[cold]
     fn cut(&mut self, range: Range) -> Vec<(Range, Frontier)> {
         let below = self.freed.range(..range.start).next_back();

@@ -1,8 +1,9 @@
-//! What the caller has to do to the device, one step after the other, and what each success or failure changes.
+//! The steps that the caller must take on the device, and what each success or failure changes.
 //!
-//! Knows which changes a step stands for; not why it was planned.
+//! Knows what a step changes, not why it was planned.
 //!
-//! Invariant STEPWISE: between two steps the pool is whole; only a block waiting for its memory may have holes.
+//! Invariant STEPWISE: between two steps the pool is consistent; only a block that waits for its memory may have
+//! holes.
 
 use super::block::State;
 use super::{Closed, Frontier, Pool};
@@ -14,14 +15,14 @@ use std::collections::VecDeque;
 /// One change to the device's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Create a chunk of physical memory; its number is new or used again.
+    /// Create a chunk of physical memory. Its number is new or recycled.
     Create {
         /// The chunk.
         chunk: ChunkId,
         /// Its size.
         bytes: u64,
     },
-    /// Map a whole chunk. It may still be mapped elsewhere.
+    /// Map a whole chunk. It may still be mapped elsewhere, too.
     Map {
         /// The chunk.
         chunk: ChunkId,
@@ -30,7 +31,7 @@ pub enum Step {
         /// Its size.
         bytes: u64,
     },
-    /// Take one mapping of a chunk away. All work that used these addresses has completed.
+    /// Remove one mapping of a chunk. All work that used these addresses has completed.
     Unmap {
         /// The chunk.
         chunk: ChunkId,
@@ -48,7 +49,7 @@ pub enum Step {
     },
 }
 
-/// Steps not taken yet, and for which block.
+/// The steps not taken yet, and the block that waits for them.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) steps: VecDeque<Step>,
@@ -56,17 +57,17 @@ pub(super) struct Plan {
 }
 
 impl Pool {
-    /// The step to take next. The caller carries it out, then says [`applied`](Self::applied) or
-    /// [`failed`](Self::failed); until no step is left, it calls nothing else that changes the pool.
+    /// Returns the next step to take. The caller carries it out, then calls [`applied`](Self::applied) or
+    /// [`failed`](Self::failed). Until no step is left, it calls nothing else that changes the pool.
     #[inline]
     pub fn next_step(&self) -> Option<Step> {
         self.plan.steps.front().copied()
     }
 
-    /// The step that [`next_step`](Self::next_step) named was carried out.
+    /// Records that the step returned by [`next_step`](Self::next_step) was carried out.
     ///
     /// # Panics
-    /// Where no step is left.
+    /// If no step is left.
     pub fn applied(&mut self) {
         let step = self.plan.steps.pop_front().expect("a step was named");
         match step {
@@ -81,13 +82,14 @@ impl Pool {
         }
     }
 
-    /// The step that [`next_step`](Self::next_step) named could not be carried out; the device is as before it.
+    /// Records that the step returned by [`next_step`](Self::next_step) could not be carried out; the device is as
+    /// before it.
     ///
-    /// The steps after it are dropped. A block that waited for them goes back and is returned; a grant that was ready
-    /// stands. What was created stays for the next request.
+    /// The steps after it are dropped. A block that waited for them is freed again and returned; a grant that was
+    /// ready stays valid. Chunks that were created stay for the next request.
     ///
     /// # Panics
-    /// Where no step is left.
+    /// If no step is left.
     #[cold]
     pub fn failed(&mut self) -> Option<BlockId> {
         assert!(!self.plan.steps.is_empty(), "a step was named");
@@ -102,10 +104,10 @@ impl Pool {
         target
     }
 
-    /// A block just granted goes back as it was.
+    /// Takes back a block just granted, which becomes free as it was.
     ///
     /// # Panics
-    /// Where `block` is not held.
+    /// If `block` is not held.
     #[cold]
     pub fn cancel(&mut self, block: BlockId) {
         let at = self.heap.blocks.lookup(block).filter(|at| at.state == State::Held).expect("the block is held");

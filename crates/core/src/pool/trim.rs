@@ -1,6 +1,7 @@
-//! Giving memory back without need: at a synchronisation, and on demand.
+//! Gives memory back that is not in use: at a synchronisation, and on demand.
 //!
-//! Longest idle first, spare chunks before all; never under a held block or a use that is not over.
+//! Spare chunks go first, then the longest idle. Memory under a held block, or with a use that has not completed,
+//! stays.
 
 use super::{Pool, Step};
 use crate::ids::ChunkId;
@@ -8,16 +9,16 @@ use crate::order::Completed;
 use crate::units::Range;
 
 impl Pool {
-    /// The host has synchronised: what that made certain is opened to all streams, whatever the reuse policy, and idle
-    /// memory beyond the release threshold goes back. Leaves steps.
+    /// Runs after a synchronisation of the host: opens to all streams what that has shown to be completed, whatever
+    /// the reuse policy, and gives back idle memory beyond the release threshold. Leaves steps.
     pub fn synchronized(&mut self, completed: &impl Completed) {
         self.retire(completed);
         self.open_closed(completed);
         self.release_down_to(self.kept_bytes());
     }
 
-    /// How much stays reserved at a synchronisation, idle or not: the release threshold, and no more than may be
-    /// reserved at all.
+    /// Returns the bytes that stay reserved at a synchronisation, idle or not: the release threshold, but no more
+    /// than may be reserved at all.
     pub fn kept_bytes(&self) -> u64 {
         match self.config.max_bytes {
             0 => self.config.release_threshold,
@@ -25,15 +26,15 @@ impl Pool {
         }
     }
 
-    /// Gives back what can be, but keeps at least `keep` bytes reserved. Leaves steps.
+    /// Gives back what is possible, but keeps at least `keep` bytes reserved. Leaves steps.
     pub fn trim(&mut self, keep: u64, completed: &impl Completed) {
         self.retire(completed);
         self.open_closed(completed);
         self.release_down_to(keep);
     }
 
-    /// Gives back the chunks under `range`, as far as no held block is on them and nothing uses them any more, whatever
-    /// is to be kept. Leaves steps.
+    /// Gives back the chunks under `range` that no held block overlaps and that are not in use any more, regardless
+    /// of what is to be kept. Leaves steps.
     pub fn discard(&mut self, range: Range) {
         debug_assert!(self.plan.target.is_none(), "STEPWISE: all steps are taken before the pool shrinks");
         let inside: Vec<_> = self.chunks_under(range).map(|(chunk, _)| chunk).collect();

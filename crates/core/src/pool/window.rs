@@ -1,32 +1,33 @@
-//! Where a block goes that no mapped free block has room for: the addresses that need the least new memory.
+//! Finds the addresses for a block that no mapped free block has room for: those that need the least new memory.
 //!
-//! A *run* is a stretch of neighbouring free blocks, holes and mapped ones, that the request may use; a *window* is
-//! a place for the block in a run. Mapped parts of a window serve as they are, its holes must be filled with chunks.
-//! Windows are looked for around a bounded number of holes, those large enough by themselves and those a little too
-//! small; the whole heap is walked only before a request is refused.
+//! A *run* is a sequence of neighbouring free blocks, holes and mapped ones, that the request may use. A *window* is
+//! a place for the block in a run. Its mapped parts are used as they are; its holes must be filled with chunks.
+//! Windows are searched around a bounded number of holes: some that are large enough by themselves and some a little
+//! too small. The whole heap is walked only before a request is refused.
 //!
-//! Knows the heap; nothing of where chunks come from.
+//! Depends on the heap; on nothing about the source of chunks.
 
 use super::block::{Block, NONE, State};
 use super::heap::Heap;
 use crate::units::{Range, round_down, round_up};
 
-/// How many holes of either kind are looked at.
+/// The number of holes of either kind to look at.
 const HOLES: usize = 16;
-/// How many neighbours on either side of a hole belong to its run.
+/// The number of neighbours on either side of a hole that belong to its run.
 const REACH: usize = 8;
 
 /// A place for a block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Window {
     pub(super) range: Range,
-    /// Bytes to be mapped.
+    /// The number of bytes to be mapped.
     pub(super) need: u64,
-    /// Bytes of its run.
+    /// The number of bytes of its run.
     run: u64,
 }
 
-/// A part of a window that must be filled with chunks: `from..to`; new ones may go up to `ceiling`, in the same hole.
+/// A part of a window that must be filled with chunks: `from..to`. New chunks may extend up to `ceiling`, in the same
+/// hole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Segment {
     pub(super) from: u64,
@@ -35,7 +36,7 @@ pub(super) struct Segment {
 }
 
 impl Window {
-    /// The segments to be filled, upwards.
+    /// Returns the segments to be filled, in ascending order.
     pub(super) fn segments(&self, heap: &Heap, granule: u64) -> Vec<Segment> {
         let holes = heap.over(self.range).filter(|&id| heap.blocks[id].state == State::Hole);
         holes.map(|id| segment(&heap.blocks[id], self.range, granule)).collect()
@@ -58,7 +59,7 @@ pub(super) struct Search<'a, L: Fn(&Block) -> bool> {
 }
 
 impl<L: Fn(&Block) -> bool> Search<'_, L> {
-    /// The best window around some of the holes.
+    /// Returns the best window around some of the holes.
     pub(super) fn near_holes(&self) -> Option<Window> {
         let (holes, blocks) = (&self.heap.holes, &self.heap.blocks);
         let large = holes.from(blocks, self.bytes).take(HOLES);
@@ -72,7 +73,7 @@ impl<L: Fn(&Block) -> bool> Search<'_, L> {
         best
     }
 
-    /// The best window of all.
+    /// Returns the best window of the whole heap.
     pub(super) fn anywhere(&self) -> Option<Window> {
         let (mut run, mut best) = (Vec::new(), None);
         for id in self.heap.all() {
@@ -107,7 +108,7 @@ impl<L: Fn(&Block) -> bool> Search<'_, L> {
         }
     }
 
-    /// Tries the window at the start of each block of a run, and at the end of each mapped one.
+    /// Tries the window at the start of each block of a run, and the window at the end of each mapped one.
     fn best_of(&self, run: &[u32], best: &mut Option<Window>) {
         let blocks = &self.heap.blocks;
         let (Some(&first), Some(&last)) = (run.first(), run.last()) else { return };

@@ -1,27 +1,28 @@
-//! Which connections an exporter takes in.
+//! The admission of connections to an exporter.
 //!
-//! A new connection costs one file for a few seconds. Until it has claimed something it is a guest, and guests are
-//! limited: over the limit, the oldest guest of the process that has most goes, so that a flood displaces its own.
+//! A new connection costs one file for a few seconds. Until it has claimed something it is a guest. The number of
+//! guests is limited: over the limit, the oldest guest of the process with the most guests is dropped, so that a
+//! flood displaces its own connections.
 //!
-//! Knows numbers of connections and processes, and times in nanoseconds; no socket and no clock.
+//! Depends on numbers of connections and processes, and times in nanoseconds; on no socket and no clock.
 
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-/// Connections that have claimed nothing.
+/// The most connections that have claimed nothing.
 const GUESTS_MAX: usize = 64;
-/// How long a connection may claim nothing, in nanoseconds.
+/// The time that a connection may claim nothing, in nanoseconds.
 const GUEST_LIFE: u64 = 5_000_000_000;
-/// Connections of one process.
+/// The most connections of one process.
 const PROCESS_MAX: usize = 64;
 
-/// See the module.
+/// The admitted connections. See the module.
 #[derive(Debug, Default)]
 pub struct Admission {
-    /// By age.
+    /// The guests, the oldest first.
     guests: VecDeque<Guest>,
-    /// Connections of each process.
+    /// The number of connections of each process.
     processes: FxHashMap<u32, usize>,
 }
 
@@ -33,12 +34,13 @@ struct Guest {
 }
 
 impl Admission {
-    /// Whether a process has as many connections as it may have. Processes without a number, 0, are not counted.
+    /// Returns `true` if a process has as many connections as it may have. Processes without a number, 0, are not
+    /// counted.
     pub fn is_full(&self, process: u32) -> bool {
         process != 0 && self.processes.get(&process).is_some_and(|count| *count >= PROCESS_MAX)
     }
 
-    /// The connection that has to leave before one more is taken in, if one has to.
+    /// Returns the connection that must be dropped before one more is admitted, if there is one.
     pub fn displaced(&self) -> Option<u64> {
         if self.guests.len() < GUESTS_MAX {
             return None;
@@ -49,18 +51,18 @@ impl Admission {
         self.guests.iter().find(|guest| guest.process == most).map(|guest| guest.connection)
     }
 
-    /// A connection is taken in.
+    /// Admits a connection.
     pub fn enter(&mut self, connection: u64, process: u32, now: u64) {
         *self.processes.entry(process).or_default() += 1;
         self.guests.push_back(Guest { came: now, connection, process });
     }
 
-    /// A connection has claimed something: it is not a guest any more.
+    /// Records that a connection has claimed something: it is not a guest any more.
     pub fn claimed(&mut self, connection: u64) {
         self.guests.retain(|guest| guest.connection != connection);
     }
 
-    /// A connection that was taken in is gone.
+    /// Removes a connection that was admitted.
     pub fn leave(&mut self, connection: u64, process: u32) {
         self.claimed(connection);
         if let Some(count) = self.processes.get_mut(&process) {
@@ -71,12 +73,12 @@ impl Admission {
         }
     }
 
-    /// A guest that has claimed nothing for too long.
+    /// Returns a guest that has claimed nothing for too long.
     pub fn overdue(&self, now: u64) -> Option<u64> {
         self.guests.front().filter(|guest| now >= guest.came + GUEST_LIFE).map(|guest| guest.connection)
     }
 
-    /// When the next guest is overdue.
+    /// Returns the time at which the next guest is overdue.
     pub fn next_end(&self) -> Option<u64> {
         self.guests.front().map(|guest| guest.came + GUEST_LIFE)
     }

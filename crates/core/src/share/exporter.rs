@@ -1,13 +1,13 @@
-//! The exporter's end of a connection, as a state machine without I/O: what an importer has said, and what it holds.
+//! The exporter's end of a connection, as a state machine without I/O: the importer's requests, and what it holds.
 //!
-//! Inputs: a request was received, a lease was granted, the talk ended, the process ended. Outputs: [`Effect`]s on
-//! leases, which the caller applies in their order before the next input; and one question at a time, which the caller
-//! answers when it can. Knows no socket, thread, lock, clock or memory.
+//! Inputs: a received request, a granted lease, the end of the connection, the end of the process. Outputs:
+//! [`Effect`]s on leases, which the caller applies in their order before the next input, and one question at a time,
+//! which the caller answers when it can. Depends on no socket, thread, lock, clock or memory.
 //!
-//! Invariant **own-word**: all that a request names is looked up among what this end has lent, and the uses that
-//! releases name are all on chains of one device, that of the first. A request that breaks the rules ends the talk.
-//! What the importer still holds then stays lent until its process has ended: work of a process that was killed may run
-//! on for a moment.
+//! Invariant **own-word**: everything that a request names is looked up among what this end has lent, and all uses of
+//! releases are on chains of one device, that of the first use. A request that breaks the rules ends the connection.
+//! What the importer still holds then stays lent until its process has ended, because work of a killed process may
+//! run for another moment.
 
 use std::sync::Arc;
 
@@ -19,89 +19,89 @@ use super::{ForeignUse, LeaseId};
 
 /// The most leases of one importer.
 const LEASES_MAX: usize = 1 << 15;
-/// Leases remembered of one importer whose host never learned that their uses have completed.
+/// The number of completed leases to remember for an importer whose host never learned of their completion.
 pub(super) const COMPLETED_MAX: usize = 4096;
-/// Words about leases that are forgotten, beyond those that are owed; whoever says more breaks the rules.
+/// The most unexpected messages about forgotten leases. An importer that sends more breaks the rules.
 pub(super) const STRAYS_MAX: usize = 2 * COMPLETED_MAX;
 
-/// How far a lease is.
+/// The phase of a lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
-    /// The importer has it.
+    /// The importer holds it.
     Held,
-    /// It was given back in the order of the program; its uses may run.
+    /// It was returned in the order of the program; its uses may still run.
     Returned,
-    /// Its uses have completed, and its importer's host does not know it.
+    /// Its uses have completed, but the importer's host does not know it yet.
     Completed,
 }
 
-/// What becomes of an importer.
+/// The stage of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Stage {
-    /// It is read.
+    /// Its requests are read.
     #[default]
     Talks,
-    /// Nothing comes from it any more; its process has yet to end.
+    /// No more requests are read; its process has not ended yet.
     Leaves,
     /// It has nothing any more.
     Gone,
 }
 
-/// What follows for a lease.
+/// An effect of a request on a lease.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// The hold ends in the order of the program. These uses may not have completed; where they cannot be true,
-    /// [`ExporterEnd::disbelieve`] comes next.
+    /// The lease ends in the order of the program. These uses may not have completed. If they cannot be true, call
+    /// [`ExporterEnd::disbelieve`] next.
     Returned {
-        /// Which.
+        /// The lease.
         lease: LeaseId,
-        /// What was done under it that the importer's host does not know to have completed.
+        /// The uses under the lease that the importer's host does not know to have completed.
         uses: Vec<ForeignUse>,
     },
-    /// The uses that it was given back with have completed: the memory can serve again.
+    /// The uses listed at the return have completed: the memory can be used again.
     Completed(LeaseId),
-    /// The importer's host knows that the uses have completed, and the lease is gone: whatever the owner does from now
-    /// on comes after them.
+    /// The importer's host knows that the uses have completed, and the lease is gone: everything that the owner does
+    /// from now on comes after them.
     Known(LeaseId),
-    /// The lease is gone; what was done under it is left to be ordered by events.
+    /// The lease is gone. Events must order what was done under it.
     Forgotten(LeaseId),
 }
 
-/// What follows from one request: one effect, or two.
+/// The effects of one request: one, or two.
 pub type Effects = SmallVec<[Effect; 2]>;
 
-/// The importer broke the rules.
+/// The error of an importer that broke the rules.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Broken;
 
-/// What an importer left.
+/// The leases of an importer that left.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Left {
-    /// All its leases, which are gone.
+    /// All its leases, which are gone now.
     pub leases: Vec<LeaseId>,
-    /// How many of them it had not given back.
+    /// The number of these that it had not returned.
     pub held: usize,
 }
 
-/// See the module.
+/// The exporter's end of a connection. See the module.
 #[derive(Clone, Debug, Default)]
 pub struct ExporterEnd {
     stage: Stage,
-    /// Asked and not answered.
+    /// The question that is not answered yet.
     question: Option<Request>,
     leases: FxHashMap<LeaseId, Lease>,
-    /// How many were given back.
+    /// The number of leases that were returned.
     returned: u64,
-    /// How many leases are `Completed`.
+    /// The number of leases that are `Completed`.
     completed: usize,
-    /// Words that may yet come about leases that are forgotten.
+    /// The number of messages that may still come about forgotten leases.
     owed: usize,
     strays: usize,
-    /// Names of events that it knows.
+    /// The number of event names that the importer has.
     events: usize,
-    /// The device that it speaks for.
+    /// The device of the importer's uses.
     device: Option<u128>,
-    /// Chunks that it has files of.
+    /// The chunks whose files the importer has.
     fetched: FxHashSet<ChunkName>,
 }
 
@@ -110,16 +110,16 @@ struct Lease {
     parts: Arc<[Part]>,
     can_write: bool,
     phase: Phase,
-    /// How many were given back before it.
+    /// The number of leases that were returned before it.
     returned: u64,
 }
 
-/// What the importer says.
+/// Requests of the importer.
 impl ExporterEnd {
-    /// A request was received.
+    /// Receives a request.
     ///
     /// # Errors
-    /// It breaks the rules: nothing follows from it, and nothing more is received.
+    /// If the request breaks the rules. It has no effect then, and no more requests are received.
     pub fn receive(&mut self, request: Request) -> Result<Effects, Broken> {
         let effects = match self.stage {
             Stage::Talks => self.take_in(request),
@@ -169,7 +169,7 @@ impl ExporterEnd {
             Request::Known(id) => {
                 match self.leases.get(&id).map(|lease| lease.phase) {
                     Some(Phase::Completed) => self.completed -= 1,
-                    // Its host knew before its device was seen to be past them.
+                    // The host knew it before its device was observed to have passed them.
                     Some(Phase::Returned) => self.owed += 1,
                     Some(Phase::Held) | None => return self.stray().map(|()| effects),
                 }
@@ -180,7 +180,7 @@ impl ExporterEnd {
         Ok(effects)
     }
 
-    /// What a release says cannot be true: the lease is held as before, and nothing more is received.
+    /// Takes back a release that cannot be true: the lease is held as before, and no more requests are received.
     pub fn disbelieve(&mut self, id: LeaseId) {
         if let Some(lease) = self.leases.get_mut(&id) {
             lease.phase = Phase::Held;
@@ -188,7 +188,7 @@ impl ExporterEnd {
         self.leave();
     }
 
-    /// As the importer's end does, which remembers the last.
+    /// Forgets the oldest completed lease if there are too many. The importer's end remembers the last ones, too.
     fn forget_oldest(&mut self) -> Option<Effect> {
         if self.completed <= COMPLETED_MAX {
             return None;
@@ -197,12 +197,12 @@ impl ExporterEnd {
         let oldest = *completed.min_by_key(|(_, lease)| lease.returned)?.0;
         self.leases.remove(&oldest);
         self.completed -= 1;
-        // Its host may yet learn of it.
+        // The host may still learn of it.
         self.owed += 1;
         Some(Effect::Forgotten(oldest))
     }
 
-    /// A word about a lease that is forgotten, or never was.
+    /// Counts a message about a lease that is forgotten or never existed.
     fn stray(&mut self) -> Result<(), Broken> {
         match self.owed {
             0 => self.strays += 1,
@@ -212,22 +212,22 @@ impl ExporterEnd {
     }
 }
 
-/// How a connection ends.
+/// The end of a connection.
 impl ExporterEnd {
-    /// What becomes of it.
+    /// Returns the stage.
     pub fn stage(&self) -> Stage {
         self.stage
     }
 
-    /// The talk ended, or is broken off: nothing more is received.
+    /// Ends the connection: no more requests are received.
     pub fn leave(&mut self) {
         if self.stage == Stage::Talks {
             (self.stage, self.question) = (Stage::Leaves, None);
         }
     }
 
-    /// All comes back that the importer had, if it is gone: the talk ended, and so did its process, or nothing that it
-    /// has depends on that.
+    /// Returns everything that the importer had, if it is gone: the connection has ended, and its process has ended
+    /// or nothing that it has depends on that.
     pub fn end(&mut self, has_process_ended: bool) -> Option<Left> {
         let needs_nothing = self.events == 0 && self.completed == self.leases.len();
         if self.stage != Stage::Leaves || !(has_process_ended || needs_nothing) {
@@ -239,34 +239,34 @@ impl ExporterEnd {
     }
 }
 
-/// What it has.
+/// The leases, events and chunks of the importer.
 impl ExporterEnd {
-    /// The question that waits for its answer, to be answered.
+    /// Takes the open question, to answer it.
     pub fn take_question(&mut self) -> Option<Request> {
         self.question.take()
     }
 
-    /// Whether a question waits for its answer.
+    /// Returns `true` if a question is open.
     pub fn has_question(&self) -> bool {
         self.question.is_some()
     }
 
-    /// Whether it may have one lease more.
+    /// Returns `true` if the importer may have another lease.
     pub fn has_room(&self) -> bool {
         self.leases.len() < LEASES_MAX
     }
 
-    /// Whether something depends on what it says.
+    /// Returns `true` if the importer has leases.
     pub fn has_leases(&self) -> bool {
         !self.leases.is_empty()
     }
 
-    /// How many leases it has not given back.
+    /// Returns the number of leases that the importer has not returned.
     pub fn held(&self) -> usize {
         self.leases.values().filter(|lease| lease.phase == Phase::Held).count()
     }
 
-    /// It has a lease more, on these chunks; not where it talks no more.
+    /// Adds a lease on these chunks. Returns `false` if the connection has ended.
     pub fn lend(&mut self, id: LeaseId, parts: Arc<[Part]>, can_write: bool) -> bool {
         if self.stage != Stage::Talks {
             return false;
@@ -275,29 +275,29 @@ impl ExporterEnd {
         true
     }
 
-    /// It knows the name of an event more.
+    /// Records that the importer has the name of another event.
     pub fn name_event(&mut self) {
         self.events += 1;
     }
 
-    /// It has let go of an event.
+    /// Records that the importer does not use an event's name any more.
     pub fn close_event(&mut self) {
         self.events -= 1;
     }
 
-    /// The chunks under a lease of it, from this one on.
+    /// Returns the chunks under a lease, from an index on.
     ///
     /// # Errors
-    /// It holds no such lease.
+    /// If the importer holds no such lease.
     pub fn parts(&self, id: LeaseId, from: u32) -> Result<Vec<Part>, Refusal> {
         let lease = self.leases.get(&id).filter(|lease| lease.phase == Phase::Held).ok_or(Refusal::NotLent)?;
         Ok(lease.parts.iter().skip(from as usize).take(PARTS_MAX).copied().collect())
     }
 
-    /// Of each of these chunks whether it may be written to.
+    /// Returns for each of these chunks whether the importer may write to it.
     ///
     /// # Errors
-    /// One of them lies under no lease that it holds.
+    /// If one of them is under no lease that the importer holds.
     pub fn may_fetch(&self, chunks: &[ChunkName]) -> Result<Vec<bool>, Refusal> {
         let mut lent = FxHashMap::<ChunkName, bool>::default();
         for lease in self.leases.values().filter(|lease| lease.phase == Phase::Held) {
@@ -306,12 +306,13 @@ impl ExporterEnd {
         chunks.iter().map(|chunk| lent.get(chunk).copied().ok_or(Refusal::NotLent)).collect()
     }
 
-    /// It is sent files of these chunks.
+    /// Records that the importer is sent the files of these chunks.
     pub fn fetched(&mut self, chunks: &[ChunkName]) {
         self.fetched.extend(chunks);
     }
 
-    /// Chunks that it has files of and that exist no more: each is listed once, and so many at a time.
+    /// Returns chunks whose files the importer has and that do not exist any more. Each is listed once, at most
+    /// [`PARTS_MAX`] at a time.
     pub fn forget_gone(&mut self, mut exists: impl FnMut(&ChunkName) -> bool) -> Vec<ChunkName> {
         let mut gone = Vec::new();
         self.fetched.retain(|name| {
@@ -324,7 +325,7 @@ impl ExporterEnd {
         gone
     }
 
-    /// Whether it has files of any chunk.
+    /// Returns `true` if the importer has files of any chunk.
     pub fn has_fetched(&self) -> bool {
         !self.fetched.is_empty()
     }

@@ -1,13 +1,13 @@
-//! The importer's end of a connection, as a state machine without I/O: what it asks, what it says, and the chunks that
-//! it has of its exporter.
+//! The importer's end of a connection, as a state machine without I/O: its questions, its messages, and the
+//! exporter's chunks that it has.
 //!
-//! Inputs: answers received, local calls, time that callers have waited, uses that have completed, what the host knows.
-//! Outputs: the next question of a [`Claim`], packets to send, handles to destroy. Knows no socket, thread, lock, clock
-//! or memory.
+//! Inputs: received replies, local calls, the time that callers have waited, completed uses, and the host's
+//! knowledge. Outputs: the next question of a [`Claim`], packets to send, handles to destroy. Depends on no socket,
+//! thread, lock, clock or memory.
 //!
-//! One question is on its way at a time. A file is fetched once for each chunk, and its handle `H` is kept while an
-//! import lies on it, or while its pool is imported as a whole. Nothing that the exporter says is trusted: sizes are
-//! checked against each other here, and against the files by whoever imports those.
+//! Only one question is open at a time. The file of a chunk is fetched once, and its handle `H` is kept while an
+//! import lies on the chunk, or while its pool is imported as a whole. Nothing from the exporter is trusted: sizes
+//! are checked against each other here, and against the files by the code that imports those.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,33 +18,33 @@ use super::message::{ChunkName, FETCH_CHUNKS_MAX, MemoryGrant, Part, Refusal, Re
 use super::{ForeignUse, LeaseId, Ticket};
 use crate::ids::Point;
 
-/// Releases remembered until the host knows that their uses have completed; the oldest are forgotten.
+/// The number of releases to remember until the host knows that their uses have completed. The oldest are forgotten.
 const UNKNOWN_MAX: usize = 4096;
-/// So long callers wait for room all in all: an exporter that listens makes it in no time.
+/// The total time that callers wait for room in the socket. An exporter that reads makes room at once.
 const ROOM_WAIT: Duration = Duration::from_secs(1);
-/// And so much longer for each packet that it takes: it listens, on a busy machine.
+/// The time added to it for each packet that the exporter takes: it reads, on a busy machine.
 const ROOM_CREDIT: Duration = Duration::from_millis(1);
 
-/// A chunk, and whether it can be written to here.
+/// A chunk, and whether it can be written to through this handle.
 pub type Handle = (ChunkName, bool);
 
-/// What this device allows an import to be.
+/// The limits of this device for an import.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Chunks are multiples of this many bytes.
+    /// The sizes of chunks are multiples of this many bytes.
     pub granularity: u64,
-    /// Allocations begin at multiples of this many bytes in their first chunk.
+    /// An allocation begins at a multiple of this many bytes in its first chunk.
     pub alignment: u64,
-    /// The device has no more memory than this, in bytes.
+    /// The device's memory, in bytes.
     pub total_bytes: u64,
 }
 
-/// Why an exporter's answer is of no use.
+/// The reason why a reply of the exporter cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wrong {
-    /// It refuses.
+    /// The exporter refuses.
     Refused(Refusal),
-    /// It makes no sense.
+    /// The reply makes no sense.
     Answer(String),
 }
 
@@ -54,38 +54,38 @@ impl Wrong {
     }
 }
 
-/// What comes next in a claim.
+/// The next step of a claim.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Next {
-    /// This is asked.
+    /// Ask this.
     Ask(Request),
-    /// The files that came with the answer are of these chunks, in this order. Each is imported
-    /// ([`ImporterEnd::imported`]), and [`ImporterEnd::proceed`] says what comes next.
+    /// Import the files that came with the reply. They belong to these chunks, in this order. Call
+    /// [`ImporterEnd::imported`] for each, then [`ImporterEnd::proceed`] for the next step.
     Import(Vec<Part>),
-    /// All its chunks have handles.
+    /// All chunks have handles.
     Done,
 }
 
-/// An allocation that is being claimed: from its ticket until all its chunks have handles, or it is given up.
+/// An allocation that is being claimed, from its ticket until all its chunks have handles or the claim is given up.
 #[derive(Clone, Debug, Default)]
 pub struct Claim {
     grant: Option<MemoryGrant>,
     is_checked: bool,
-    /// How many of its parts were looked up, or asked for.
+    /// The number of its parts that were looked up or asked for.
     asked: usize,
-    /// Those that were asked for with the last question.
+    /// The parts asked for with the last question.
     missing: Vec<Part>,
-    /// Chunks that are counted as used by it.
+    /// The chunks that count it as a user.
     held: Vec<Handle>,
 }
 
 impl Claim {
-    /// The first question.
+    /// Returns the first question.
     pub fn question(ticket: &Ticket) -> Request {
         Request::Claim { kind: ticket.kind, nonce: ticket.nonce }
     }
 
-    /// What was granted, if it was.
+    /// Returns the grant, if there is one.
     pub fn grant(&self) -> Option<&MemoryGrant> {
         self.grant.as_ref()
     }
@@ -96,37 +96,37 @@ enum Question {
     #[default]
     None,
     Asked,
-    /// The answer did not come in time. It is waited for all the same, and none asks before it comes.
+    /// The reply did not come in time. It is still awaited, and no question is asked before it comes.
     Late,
 }
 
-/// A chunk of the exporter that this process has a handle of.
+/// A chunk of the exporter of which this process has a handle.
 #[derive(Clone, Debug)]
 struct Chunk<H> {
     handle: H,
     bytes: u64,
-    /// Mappings of imports.
+    /// The number of mappings by imports.
     users: u32,
-    /// The exporter has it no more.
+    /// `true` if the chunk does not exist at the exporter any more.
     is_gone: bool,
 }
 
-/// See the module.
+/// The importer's end of a connection. See the module.
 #[derive(Clone, Debug)]
 pub struct ImporterEnd<H> {
     question: Question,
-    /// What the exporter says it is.
+    /// The device that the exporter says it is.
     device: Option<u128>,
-    /// What is to be sent, in order.
+    /// The packets to send, in order.
     unsent: VecDeque<Vec<u8>>,
-    /// How long callers have waited for room so far, less what was made.
+    /// The time that callers have waited for room so far, less the credit for packets taken.
     waited: Duration,
-    /// What was given back, with uses that the host does not know to have completed.
+    /// The returned leases whose uses the host does not know to have completed.
     unknown: VecDeque<(LeaseId, Vec<Point>)>,
     chunks: FxHashMap<Handle, Chunk<H>>,
-    /// Pools that are imported as a whole, and how often.
+    /// The pools that are imported as a whole, with the number of times.
     pools: FxHashMap<u32, u32>,
-    /// Handles that nothing needs.
+    /// The handles that are not needed any more.
     unused: Vec<H>,
 }
 
@@ -140,7 +140,7 @@ impl<H> Default for ImporterEnd<H> {
 
 /// Questions.
 impl<H> ImporterEnd<H> {
-    /// Whether the caller may ask now; it does until [`end_question`](Self::end_question).
+    /// Begins a question, if no other is open. It lasts until [`end_question`](Self::end_question).
     pub fn begin_question(&mut self) -> bool {
         let is_free = self.question == Question::None;
         if is_free {
@@ -149,17 +149,17 @@ impl<H> ImporterEnd<H> {
         is_free
     }
 
-    /// Others may ask.
+    /// Ends the question. Others may ask now.
     pub fn end_question(&mut self) {
         self.question = Question::None;
     }
 
-    /// The answer did not come in time: [`late_answer`](Self::late_answer) ends the question.
+    /// Records that the reply did not come in time. [`late_answer`](Self::late_answer) ends the question.
     pub fn is_late(&mut self) {
         self.question = Question::Late;
     }
 
-    /// A late answer came, or the end of the talk. What it grants is given back.
+    /// Takes a late reply, or the end of the connection. Memory that it grants is returned.
     pub fn late_answer(&mut self, reply: Option<Reply>) {
         if let Some(Reply::Memory(grant)) = reply {
             self.say(&Request::Release { lease: grant.lease, uses: Vec::new() });
@@ -167,40 +167,42 @@ impl<H> ImporterEnd<H> {
         self.question = Question::None;
     }
 
-    /// The exporter says which device it is: whether it said the same before.
+    /// Records the device that the exporter says it is. Returns `false` if it said another one before.
     pub fn is_device(&mut self, device: u128) -> bool {
         *self.device.get_or_insert(device) == device
     }
 }
 
-/// What has no answer.
+/// Messages without a reply.
 impl<H> ImporterEnd<H> {
     fn say(&mut self, request: &Request) {
         self.unsent.push_back(request.to_bytes());
     }
 
-    /// The packet that is sent next.
+    /// Returns the packet to send next.
     pub fn unsent(&self) -> Option<&[u8]> {
         self.unsent.front().map(Vec::as_slice)
     }
 
-    /// The exporter took that packet, or is gone.
+    /// Records that the exporter took that packet, or is gone.
     pub fn sent(&mut self) {
         self.unsent.pop_front();
         self.waited = self.waited.saturating_sub(ROOM_CREDIT);
     }
 
-    /// Whether a caller waits until the exporter has room for its packet. Where it may not, the packet is sent later.
+    /// Returns `true` if a caller may wait until the exporter has room for its packet. Otherwise the packet is sent
+    /// later.
     pub fn may_wait(&self) -> bool {
         self.waited < ROOM_WAIT
     }
 
-    /// A caller has waited for room.
+    /// Records that a caller has waited for room.
     pub fn waited(&mut self, time: Duration) {
         self.waited += time;
     }
 
-    /// A hold ends in the order of the program, after `uses`; `points` are those in this process's own order.
+    /// Ends a lease in the order of the program, after `uses`. `points` are the points of these in this process's own
+    /// order.
     pub fn release(&mut self, lease: LeaseId, uses: Vec<ForeignUse>, points: &[Point]) {
         self.say(&Request::Release { lease, uses });
         if points.is_empty() {
@@ -212,12 +214,12 @@ impl<H> ImporterEnd<H> {
         self.unknown.push_back((lease, points.to_vec()));
     }
 
-    /// The uses that a lease was given back with have completed.
+    /// Records that the uses listed at the return of a lease have completed.
     pub fn completed(&mut self, lease: LeaseId) {
         self.say(&Request::Over(lease));
     }
 
-    /// The host has learned something: whether the exporter has to learn of it.
+    /// Records that the host has learned something. Returns `true` if there is something to tell the exporter.
     pub fn host_knows(&mut self, covers: impl Fn(Point) -> bool) -> bool {
         let mut known = Vec::new();
         self.unknown.retain(|(lease, points)| {
@@ -229,7 +231,7 @@ impl<H> ImporterEnd<H> {
         !known.is_empty()
     }
 
-    /// Whether the host has still to learn of uses.
+    /// Returns `true` if there are uses that the host does not know to have completed.
     pub fn has_unknown(&self) -> bool {
         !self.unknown.is_empty()
     }
@@ -237,10 +239,10 @@ impl<H> ImporterEnd<H> {
 
 /// Claims of memory.
 impl<H: Copy> ImporterEnd<H> {
-    /// An answer came, with so many files.
+    /// Takes a reply and the number of files that came with it.
     ///
     /// # Errors
-    /// It is a refusal, or makes no sense. The claim is to be given up.
+    /// If it is a refusal, or makes no sense. The claim must then be given up.
     pub fn answered(&mut self, claim: &mut Claim, reply: Reply, files: usize, limits: Limits) -> Result<Next, Wrong> {
         match (&mut claim.grant, reply) {
             (None, Reply::Memory(grant)) => {
@@ -267,10 +269,10 @@ impl<H: Copy> ImporterEnd<H> {
         self.proceed(claim, limits)
     }
 
-    /// What comes next: chunks that are not known yet are asked for.
+    /// Returns the next step: asks for the chunks that are not known yet.
     ///
     /// # Errors
-    /// What the exporter says of the memory does not fit together. The claim is to be given up.
+    /// If the exporter's data of the memory is inconsistent. The claim must then be given up.
     pub fn proceed(&mut self, claim: &mut Claim, limits: Limits) -> Result<Next, Wrong> {
         let Some(grant) = &mut claim.grant else { return Err(Wrong::answer("it is for something else")) };
         if !claim.is_checked {
@@ -301,21 +303,21 @@ impl<H: Copy> ImporterEnd<H> {
         Ok(Next::Done)
     }
 
-    /// The file of a chunk was imported.
+    /// Records that the file of a chunk was imported.
     pub fn imported(&mut self, claim: &mut Claim, part: &Part, handle: H) {
         let name = (part.chunk, claim.grant.as_ref().is_none_or(|grant| grant.can_write));
         self.chunks.insert(name, Chunk { handle, bytes: part.bytes, users: 1, is_gone: false });
         claim.held.push(name);
     }
 
-    /// The chunks of a claim that is done, in their order, with their handles.
+    /// Returns the chunks of a finished claim, in order, with their handles.
     pub fn handles(&self, claim: &Claim) -> Vec<(Part, H)> {
         let Some(grant) = &claim.grant else { return Vec::new() };
         let known = |part: &Part| Some((*part, self.chunks.get(&(part.chunk, grant.can_write))?.handle));
         grant.parts.iter().filter_map(known).collect()
     }
 
-    /// What was claimed is not mapped: it is given back.
+    /// Gives up a claim: its memory is not mapped, and is returned.
     pub fn give_up(&mut self, claim: Claim) {
         self.unuse(claim.held);
         if let Some(grant) = claim.grant {
@@ -326,14 +328,14 @@ impl<H: Copy> ImporterEnd<H> {
 
 /// Chunks.
 impl<H> ImporterEnd<H> {
-    /// One more mapping of a chunk that is in use.
+    /// Adds a mapping of a chunk that is in use.
     pub fn use_again(&mut self, name: Handle) {
         if let Some(known) = self.chunks.get_mut(&name) {
             known.users += 1;
         }
     }
 
-    /// An import lies on these chunks no more.
+    /// Removes an import from these chunks.
     pub fn unuse(&mut self, names: impl IntoIterator<Item = Handle>) {
         for name in names {
             let Some(known) = self.chunks.get_mut(&name) else { continue };
@@ -344,23 +346,23 @@ impl<H> ImporterEnd<H> {
         }
     }
 
-    /// Handles that nothing needs, to be destroyed. What cannot be destroyed now comes back
-    /// ([`refused`](Self::refused)).
+    /// Takes the handles that are not needed any more, to be destroyed. Those that cannot be destroyed now come back
+    /// with [`refused`](Self::refused).
     pub fn take_unused(&mut self) -> Vec<H> {
         std::mem::take(&mut self.unused)
     }
 
-    /// The device refused to destroy these.
+    /// Puts back handles that the device refused to destroy.
     pub fn refused(&mut self, handles: Vec<H>) {
         self.unused.extend(handles);
     }
 
-    /// A pool is imported as a whole, once more.
+    /// Adds an import of a pool as a whole.
     pub fn keep_pool(&mut self, pool: u32) {
         *self.pools.entry(pool).or_default() += 1;
     }
 
-    /// A pool is imported as a whole once less.
+    /// Removes an import of a pool as a whole.
     pub fn let_pool_go(&mut self, pool: u32) {
         if let Some(count) = self.pools.get_mut(&pool) {
             *count -= 1;
@@ -371,12 +373,13 @@ impl<H> ImporterEnd<H> {
         self.drop_unused();
     }
 
-    /// How many handles there are, those included that are still to be destroyed.
+    /// Returns the number of handles, including those that are still to be destroyed.
     pub fn chunk_count(&self) -> usize {
         self.chunks.len() + self.unused.len()
     }
 
-    /// Chunks exist no more at the exporter. Those that are still mapped here go with the last of that.
+    /// Marks chunks that do not exist any more at the exporter. Those that are still mapped here go with their last
+    /// mapping.
     fn drop_gone(&mut self, gone: &[ChunkName]) {
         for name in gone.iter().flat_map(|name| [(*name, true), (*name, false)]) {
             if let Some(known) = self.chunks.get_mut(&name) {
@@ -396,7 +399,7 @@ impl<H> ImporterEnd<H> {
     }
 }
 
-/// What an exporter says of memory must fit together, whatever its intent.
+/// Checks that the exporter's data of the memory is consistent, whether it is wrong by mistake or on purpose.
 fn check(grant: &MemoryGrant, limits: Limits) -> Result<(), Wrong> {
     let Limits { granularity, alignment, .. } = limits;
     let whole = |part: &Part| part.bytes > 0 && part.bytes.is_multiple_of(granularity);

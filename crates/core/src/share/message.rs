@@ -1,4 +1,4 @@
-//! The messages of a share, each one packet: what an importer asks and what an exporter answers.
+//! The messages of a share, each one packet: the requests of an importer and the replies of an exporter.
 //!
 //! ```text
 //! importer                         exporter
@@ -13,10 +13,11 @@
 //! Known (lease)            ->      no answer: the importer's host knows it
 //! ```
 //!
-//! A release whose uses the importer's host knows to have completed names none, and nothing follows it. One question is
-//! on its way at a time: whoever asks again before the answer is read breaks the rules.
+//! A release names no uses if the importer's host knows that all have completed; no message about the lease follows
+//! then. Only one question is open at a time: an importer that asks again before it has read the reply breaks the
+//! rules.
 //!
-//! Knows the wire, and nothing of files: those travel beside the packet.
+//! Depends on the wire format only. Files travel beside the packet.
 
 use super::ticket::TicketKind;
 use super::wire::{Malformed, Reader, Writer};
@@ -24,111 +25,112 @@ use super::{ForeignEnd, ForeignPoint, ForeignUse, LeaseId};
 use crate::check::Act;
 use crate::order::op_at;
 
-/// No packet is larger, in bytes.
+/// The most bytes of a packet.
 pub const MESSAGE_BYTES_MAX: usize = 160 * 1024;
 /// The most chunks that one packet lists.
 pub const PARTS_MAX: usize = 1024;
-/// The most chunks that are fetched at once: the system sends at most 253 files with a packet.
+/// The most chunks that are fetched at once; the system sends at most 253 files with a packet.
 pub const FETCH_CHUNKS_MAX: usize = 64;
-/// The most uses of an allocation that its importer is sent.
+/// The most uses of an allocation that are sent to its importer.
 pub const USES_MAX: usize = 1024;
 /// The most chains that an event of another process can be ordered after.
 pub const POINTS_MAX: usize = 4096;
 
-/// How long a device's name of an event is, in bytes.
+/// The length of a device's name of an event, in bytes.
 pub const EVENT_NAME_BYTES: usize = 64;
 
-/// A physical chunk of an exporter: never used again for another.
+/// A physical chunk of an exporter. The name is never used again for another chunk.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ChunkName {
-    /// The pool that it is of.
+    /// The number of its pool.
     pub pool: u32,
-    /// Its number there, counted up.
+    /// Its number in the pool, counted up.
     pub serial: u64,
 }
 
-/// A chunk that a part of an allocation lies on.
+/// A chunk that holds a part of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
-    /// Which.
+    /// The chunk.
     pub chunk: ChunkName,
-    /// The whole chunk's size.
+    /// The size of the whole chunk in bytes.
     pub bytes: u64,
 }
 
-/// An allocation, lent.
+/// An allocation that is lent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemoryGrant {
-    /// What to release.
+    /// The lease, to be released.
     pub lease: LeaseId,
-    /// The allocation's size.
+    /// The allocation's size in bytes.
     pub bytes: u64,
-    /// Where it begins in the first of its chunks, in bytes.
+    /// The offset of its first byte in its first chunk.
     pub offset: u64,
-    /// How many chunks it lies on.
+    /// The number of chunks that it lies on.
     pub part_count: u32,
-    /// The first of them.
+    /// The first of these chunks.
     pub parts: Vec<Part>,
-    /// Chunks that were fetched and exist no more.
+    /// Chunks that the importer had fetched and that do not exist any more.
     pub gone: Vec<ChunkName>,
-    /// Its allocation.
+    /// The allocation's point.
     pub born: ForeignUse,
     /// The uses so far that something later may have to come after.
     pub uses: Vec<ForeignUse>,
-    /// The exporter's device: whose own chains are named so.
+    /// The exporter's device, which names its own chains.
     pub device: u128,
-    /// Whether it may be written to.
+    /// `true` if the importer may write to it.
     pub can_write: bool,
 }
 
-/// An event. A socket comes with it: one byte from the exporter says that the event has completed, its end that the
-/// exporter is gone; one byte from the importer that it has let go of what the name stands for.
+/// An event. A socket comes with it. One byte from the exporter means that the event has completed, and the end of
+/// the stream means that the exporter is gone. One byte from the importer means that it does not use the name any
+/// more.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EventGrant {
-    /// Where it was recorded.
+    /// The point at which it was recorded.
     pub end: ForeignEnd,
-    /// What came before that on other chains.
+    /// The points on other chains that came before it.
     pub known: Vec<ForeignEnd>,
-    /// By which the importer's device can wait for it, where the exporter's has such names.
+    /// A name by which the importer's device can wait for it, if the exporter's device has such names.
     pub name: Option<[u8; EVENT_NAME_BYTES]>,
-    /// The exporter's device: whose own chains are named so.
+    /// The exporter's device, which names its own chains.
     pub device: u128,
 }
 
-/// What an importer asks.
+/// A request of an importer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// What a ticket stands for.
+    /// Asks for what a ticket stands for.
     Claim {
-        /// What it says it is.
+        /// The kind that the ticket gives.
         kind: TicketKind,
-        /// Its right.
+        /// The random number of the ticket.
         nonce: u128,
     },
-    /// The chunks of an allocation from this one on.
+    /// Asks for the chunks of an allocation, from an index on.
     Parts {
-        /// Which.
+        /// The lease.
         lease: LeaseId,
-        /// The index of the first.
+        /// The index of the first chunk.
         from: u32,
     },
-    /// Files of chunks.
+    /// Asks for the files of chunks.
     Fetch(Vec<ChunkName>),
-    /// A hold on an allocation ends.
+    /// Ends a lease.
     Release {
-        /// Which.
+        /// The lease.
         lease: LeaseId,
-        /// What the importer did that its host does not know to have completed, the free last: all on chains of one
+        /// The importer's uses that its host does not know to have completed, the free last. All are on chains of one
         /// device, its own.
         uses: Vec<ForeignUse>,
     },
-    /// The uses that a release named have completed.
+    /// The uses that a release listed have completed.
     Over(LeaseId),
-    /// The importer's host knows that the uses have completed: whatever it says from now on comes after them.
+    /// The importer's host knows that the uses have completed: everything that it sends from now on comes after them.
     Known(LeaseId),
 }
 
-/// What an exporter answers.
+/// A reply of an exporter.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reply {
     /// An allocation.
@@ -139,32 +141,32 @@ pub enum Reply {
     Pool(u32),
     /// More chunks.
     Parts(Vec<Part>),
-    /// So many files come with this packet.
+    /// This number of files comes with the packet.
     Chunks(u32),
-    /// No.
+    /// The request is refused.
     Refused(Refusal),
 }
 
-/// Why an exporter refuses.
+/// The reason for a refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It never gave out such a ticket, or too long ago.
+    /// The exporter never issued such a ticket, or too long ago.
     #[error("the exporter knows no such ticket")]
     Unknown,
     /// The ticket was used before.
     #[error("the ticket was used before; each is good for one import")]
     Used,
-    /// What it stood for was freed before it was imported.
+    /// The thing was freed before it was imported.
     #[error("what the ticket stands for was freed before it was imported")]
     Stale,
-    /// It stands for something else than it says.
+    /// The ticket stands for something of another kind.
     #[error("the ticket stands for something else than it says")]
     OtherKind,
-    /// The lease or the chunk is not this importer's.
+    /// The lease or the chunk does not belong to this importer.
     #[error("what was asked for is not lent to this process")]
     NotLent,
-    /// Bytes that are no request.
+    /// The bytes are not a request.
     #[error("the request cannot be read")]
     Malformed,
     /// The exporter's user does not allow it.
@@ -173,15 +175,15 @@ pub enum Refusal {
     /// The exporter's device or system refused.
     #[error("the exporter's system refused to share it")]
     System,
-    /// The ticket's life had ended, or its exporter revoked it.
+    /// The ticket has expired, or its exporter revoked it.
     #[error("the ticket is no longer good: it was not used in time, or was revoked; ask for a new one")]
     Expired,
-    /// The exporter has no room for it: as many files are open as may be, or as much is lent as may be.
+    /// The exporter has no room: the limit on open files or on leases is reached.
     #[error(
         "the exporter has too many files open, or too much lent; try again later, or raise its limit on open files"
     )]
     Full,
-    /// More unordered work uses the memory than an answer can name: [`USES_MAX`].
+    /// More unordered work uses the memory than a reply can list: [`USES_MAX`].
     #[error(
         "work of more than {USES_MAX} streams may still use it; let the exporter's host wait for those (synchronise), \
          and export it again"
@@ -206,7 +208,7 @@ const REFUSALS: [Refusal; 11] = [
 const ACTS: [Act; 4] = [Act::Allocate, Act::Read, Act::Write, Act::Free];
 
 impl Request {
-    /// The request as a packet.
+    /// Returns the request as a packet.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut writer = Writer::default();
         match self {
@@ -220,10 +222,10 @@ impl Request {
         writer.0
     }
 
-    /// A request from its packet.
+    /// Reads a request from its packet.
     ///
     /// # Errors
-    /// The bytes are none.
+    /// If the bytes are not a request.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(bytes);
         let request = match reader.u8()? {
@@ -241,7 +243,7 @@ impl Request {
 }
 
 impl Reply {
-    /// The reply as a packet.
+    /// Returns the reply as a packet.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut writer = Writer::default();
         match self {
@@ -266,10 +268,10 @@ impl Reply {
         writer.0
     }
 
-    /// A reply from its packet.
+    /// Reads a reply from its packet.
     ///
     /// # Errors
-    /// The bytes are none.
+    /// If the bytes are not a reply.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader(bytes);
         let reply = match reader.u8()? {
@@ -377,7 +379,8 @@ impl Reader<'_> {
         let point = self.point()?;
         let act = *ACTS.get(usize::from(self.u8()?)).ok_or(Malformed::Unknown("the act"))?;
         let (stream, op) = (self.u32()?, self.u64()?);
-        // Operations are counted from a chain's birth: messages subtract one from the other.
+        // Operations are counted from the creation of a chain, because messages to the user subtract one from the
+        // other.
         if op > op_at(point.seq) {
             return Err(Malformed::Unknown("the operation"));
         }

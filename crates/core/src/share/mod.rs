@@ -1,12 +1,11 @@
-//! What processes that share memory say to each other, and what an exporter remembers of it.
+//! The messages between processes that share memory, and the state that an exporter keeps of them.
 //!
 //! Pure: tickets and messages as bytes, and both ends of a connection as state machines without I/O ([`ExporterEnd`],
-//! [`ImporterEnd`]); no socket, no memory, no thread. Nothing that comes from the other side is trusted: every decoder
-//! takes any bytes and returns a value or a reason, allocates no more than the bytes at hand can fill, and never
-//! panics.
+//! [`ImporterEnd`]); no socket, no memory, no thread. Nothing from the other side is trusted: every decoder takes any
+//! bytes and returns a value or an error, allocates no more than the given bytes can fill, and never panics.
 //!
-//! Chains of another process are named by the random number of the device they are of and their index there: a
-//! [`ForeignPoint`]. Whoever receives one gives that chain an index of its own, and from then on the order is one.
+//! A chain of another process is named by the random number of its device and its index there: a [`ForeignPoint`].
+//! The process that receives one gives that chain an index of its own, and from then on there is one order.
 
 mod admission;
 mod exporter;
@@ -30,7 +29,7 @@ pub use wire::Malformed;
 use crate::check::Act;
 use crate::ids::Seq;
 
-/// Something lent. Counted up, never used again.
+/// The number of a lease. Numbers are counted up and never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct LeaseId(pub u64);
 
@@ -41,30 +40,30 @@ pub struct ForeignPoint {
     pub device: u128,
     /// The chain's index there.
     pub chain: u32,
-    /// The position in it.
+    /// The position in the chain.
     pub seq: Seq,
 }
 
 /// A point that an event comes after.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForeignEnd {
-    /// Where in the order.
+    /// The point in the order.
     pub point: ForeignPoint,
-    /// The process whose device it is, as the one that tells it knows that; 0 for itself, or where that is not known.
+    /// The process of that device, as the sender knows it; 0 for the sender itself, or if it is not known.
     pub process: u32,
 }
 
 /// A use of an allocation, as one process tells another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ForeignUse {
-    /// Where in the order.
+    /// The point in the order.
     pub point: ForeignPoint,
-    /// What it did.
+    /// The access.
     pub act: Act,
-    /// On which stream of that device.
+    /// The stream of that device.
     pub stream: u32,
-    /// The how many-th operation of that stream; at most [`op_at`](crate::order::op_at) of `point.seq`.
+    /// The number of the operation in that stream; at most [`op_at`](crate::order::op_at) of `point.seq`.
     pub op: u64,
-    /// The process that did it, as the one that tells it knows that; 0 for itself.
+    /// The process that made the use, as the sender knows it; 0 for the sender itself.
     pub process: u32,
 }

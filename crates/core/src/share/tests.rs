@@ -1,9 +1,10 @@
-//! Both ends of a connection, in memory: every order that sockets allow, with late answers, full sockets, a talk that
-//! is cut and a process that is killed at any point.
+//! Tests of both ends of a connection, in memory: every order of events that sockets allow, with late replies, full
+//! sockets, a cut connection, and a process that is killed at any point.
 //!
-//! The model keeps what is true of the importer: which leases it has, and whether their uses run. Checked in each step:
-//! memory that the importer may still use has not come back (held-by-all), no handle of a mapped chunk is destroyed,
-//! and an importer that obeys the rules is never broken off. At the end all is back, on both sides.
+//! The model knows the true state of the importer: its leases, and whether their uses run. Each step checks that
+//! memory that the importer may still use has not come back (**held-by-all**), that no handle of a mapped chunk is
+//! destroyed, and that an importer that obeys the rules is never disconnected. At the end everything is back, on both
+//! sides.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -32,7 +33,7 @@ struct Life {
     has_ended: bool,
 }
 
-/// A lease as it truly is at the importer.
+/// The true state of a lease at the importer.
 #[derive(Clone, Debug)]
 struct Truth {
     life: usize,
@@ -55,16 +56,16 @@ enum Event {
     ReleaseSettled,
     /// Uses have completed.
     End,
-    /// The importer's device is seen to be past them.
+    /// The importer's device is observed to have passed them.
     Complete,
-    /// The importer's host knows it.
+    /// The importer's host learns of it.
     Learn,
     DropOwner,
     Cut,
     Kill,
 }
 
-/// What a run may do, how often at most.
+/// The most that a run may do of each thing.
 #[derive(Clone, Copy, Debug)]
 struct Budget {
     lives: usize,
@@ -72,7 +73,7 @@ struct Budget {
     tickets: usize,
     late: usize,
     can_be_cut: bool,
-    /// Packets that the socket holds.
+    /// The number of packets that the socket holds.
     room: usize,
 }
 
@@ -90,7 +91,7 @@ struct World {
     importer: ImporterEnd<u64>,
     wallet: Vec<Ticket>,
     claim: Option<Claim>,
-    /// An answer that did not come in time is waited for.
+    /// `true` while a reply that did not come in time is awaited.
     is_late: bool,
     truths: BTreeMap<LeaseId, Truth>,
     /// Positions that the importer's host knows to have completed.
@@ -142,7 +143,7 @@ impl World {
         }
     }
 
-    /// What can happen now.
+    /// Returns what can happen now.
     fn enabled(&self) -> Vec<Event> {
         let mut acts = Vec::new();
         let mut may = |act, is_possible: bool| acts.extend(is_possible.then_some(act));
@@ -284,7 +285,7 @@ impl World {
         }
     }
 
-    /// The exporter answers.
+    /// Lets the exporter answer.
     fn answer(&mut self) {
         let question = self.exporter.take_question().expect("there is one");
         let reply = match question {
@@ -326,7 +327,7 @@ impl World {
             bytes: parts.len() as u64 * 2 * MIB,
             offset: 0,
             part_count: parts.len() as u32,
-            // One at a time: the rest is asked for.
+            // One part at a time, so that the rest is asked for.
             parts: parts[..1].to_vec(),
             gone,
             born: a_use(0),
@@ -380,7 +381,7 @@ impl World {
         }
     }
 
-    /// The importer gives back what it has; `runs`: its uses may run on.
+    /// Lets the importer return a lease. With `runs`, its uses still run.
     fn release(&mut self, runs: bool) {
         let (id, truth) = self.truths.iter_mut().find(|(_, it)| !it.is_released).expect("there is one");
         (truth.is_released, truth.runs) = (true, runs);
@@ -411,12 +412,12 @@ impl World {
         }
     }
 
-    /// Runs on until nothing more happens, and all is back.
+    /// Runs on until nothing more happens, and checks that everything is back.
     fn finish(mut self, mut choose: impl FnMut(usize) -> usize) {
         (self.budget.tickets, self.budget.late, self.budget.can_be_cut) = (0, 0, false);
         loop {
             let acts = self.enabled();
-            // A ticket of which the claim is waited for in vain stays unused.
+            // A ticket stays unused if its claim never gets a reply.
             if acts.is_empty() || acts == [Event::Ask] && self.is_cut {
                 break;
             }
@@ -435,7 +436,7 @@ impl World {
     }
 }
 
-/// Every state that can be reached, and from each of them to the end; how many there are.
+/// Visits every state that can be reached, runs each to the end, and returns the number of states.
 fn every_state(budget: Budget) -> usize {
     let (mut seen, mut open) = (BTreeSet::new(), vec![World::new(budget)]);
     while let Some(world) = open.pop() {
@@ -449,7 +450,7 @@ fn every_state(budget: Budget) -> usize {
             next.step(act);
             open.push(next);
         }
-        // Whatever happens from here on: the first of what can, or the last.
+        // Test two ways on from here: always the first possible event, and always the last.
         world.clone().finish(|_| 0);
         world.finish(|count| count - 1);
     }
@@ -457,7 +458,7 @@ fn every_state(budget: Budget) -> usize {
 }
 
 impl World {
-    /// One run: first anything, then to its end.
+    /// Runs once: first any events, then to the end.
     fn run(mut self, mut choose: impl FnMut(usize) -> usize) {
         loop {
             let acts = self.enabled();
@@ -504,7 +505,7 @@ fn lease(exporter: &mut ExporterEnd, id: u64) -> LeaseId {
     LeaseId(id)
 }
 
-/// Whatever an importer says, each lease is given back once, and by its own words or its end.
+/// Whatever an importer sends, each lease is returned once, through its own messages or its end.
 #[test]
 fn an_importer_that_says_anything_ends_no_lease_twice() {
     let mut random = fastrand::Rng::with_seed(3);
@@ -607,7 +608,7 @@ fn it_fetches_what_it_holds() {
     assert_eq!(exporter.forget_gone(|name| name.serial == 2), [], "each is listed once");
 }
 
-/// Leases whose importer's host never learns that they are past are forgotten; words about those may come late.
+/// Completed leases of which the importer's host never learns are forgotten. Messages about them may come late.
 #[test]
 fn what_is_completed_is_remembered_so_far() {
     let mut exporter = ExporterEnd::default();

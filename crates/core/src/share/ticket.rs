@@ -1,21 +1,21 @@
-//! A ticket: the right to import one thing once, as 64 bytes that may travel by any means.
+//! A ticket: the right to import one thing once, as 64 bytes that may be passed by any means.
 //!
-//! The random number in it is the right: who has it can claim what it stands for, if its user may connect. Nothing
-//! else in it is believed: the exporter looks the number up. Unlike CUDA's blob of a pool's pointer it carries no
-//! address and no offset, so that there is nothing to forge.
+//! The random number in it is the right: a process that has it can claim the thing, if its user may connect. Nothing
+//! else in the ticket is trusted: the exporter looks the number up. Unlike CUDA's blob of a pool's pointer it has no
+//! address and no offset, so there is nothing to forge.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::wire::{Malformed, Reader, Writer};
 
-/// The size of a ticket, that of CUDA's `cudaMemPoolPtrExportData`.
+/// The size of a ticket in bytes, the same as CUDA's `cudaMemPoolPtrExportData`.
 pub const TICKET_BYTES: usize = 64;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"MPTICKET");
 const VERSION: u16 = 2;
 
-/// What a ticket stands for.
+/// The kind of thing that a ticket stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum TicketKind {
@@ -23,7 +23,7 @@ pub enum TicketKind {
     Memory,
     /// An event.
     Event,
-    /// A pool, for all its allocations to come.
+    /// A pool, for all its later allocations.
     Pool,
 }
 
@@ -56,46 +56,46 @@ impl TicketKind {
     }
 }
 
-/// The right to import one thing once. Made by an export, good for one import; a plain value that can be written to a
-/// pipe ([`to_bytes`](Self::to_bytes)) or passed as text (`Display`, `FromStr`).
+/// The right to import one thing once. An export makes it, and it is valid for one import. It is a plain value that
+/// can be written to a pipe ([`to_bytes`](Self::to_bytes)) or passed as text (`Display`, `FromStr`).
 ///
 /// ```
 /// use millpond_core::share::{Ticket, TicketKind};
 ///
-/// // As `Buffer::export` of the library makes one:
+/// The same as `Buffer::export` of the library makes:
 /// let ticket = Ticket { kind: TicketKind::Memory, exporter: 1, nonce: 2, bytes: 4096 };
 /// assert_eq!(Ticket::from_bytes(&ticket.to_bytes()), Ok(ticket));
 /// assert_eq!(ticket.to_string().parse(), Ok(ticket));
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Ticket {
-    /// What it stands for.
+    /// The kind of thing that it stands for.
     pub kind: TicketKind,
     /// The random number of the exporting device.
     pub exporter: u128,
-    /// The random number that is the right.
+    /// The random number that is the right to import.
     pub nonce: u128,
-    /// The size of an allocation in bytes, for the reader's plans; else 0. Checked when it is imported.
+    /// The size of an allocation in bytes, for the reader's information; otherwise 0. Checked at the import.
     pub bytes: u64,
 }
 
-/// Why bytes are no ticket.
+/// The reason why bytes are not a ticket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TicketError {
-    /// The wrong number of bytes.
+    /// The number of bytes is wrong.
     #[error("{0} B are no ticket, which has {TICKET_BYTES}")]
     Length(usize),
-    /// Other bytes than a ticket's, or some of them changed.
+    /// The bytes are not a ticket, or a damaged one.
     #[error("these bytes are no ticket, or a damaged one")]
     Damaged,
-    /// Of another version of Millpond.
+    /// The ticket is of another version of Millpond.
     #[error("the ticket is of version {0}, this is version {VERSION}")]
     Version(u16),
 }
 
 impl Ticket {
-    /// The ticket as bytes.
+    /// Returns the ticket as bytes.
     pub fn to_bytes(&self) -> [u8; TICKET_BYTES] {
         let mut writer = Writer::default();
         writer.u64(MAGIC).u16(VERSION).u16(self.kind.code()).u32(0);
@@ -105,10 +105,10 @@ impl Ticket {
         writer.0.try_into().expect("the fields have 64 B together")
     }
 
-    /// A ticket from its bytes.
+    /// Reads a ticket from its bytes.
     ///
     /// # Errors
-    /// They are no ticket: too few, too many, damaged, of another version.
+    /// If the bytes are not a ticket: too few, too many, damaged, or of another version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, TicketError> {
         let whole: &[u8; TICKET_BYTES] = bytes.try_into().map_err(|_| TicketError::Length(bytes.len()))?;
         Self::read(whole).map_err(|_| TicketError::Damaged)?
@@ -131,19 +131,19 @@ impl Ticket {
     }
 }
 
-/// FNV-1a: against accidents, not against forgers, whom the random number keeps out.
+/// FNV-1a. It protects against accidents, not against forgers; the random number keeps those out.
 fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xCBF2_9CE4_8422_2325, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
 }
 
-/// Says what it stands for, and not the number that is the right.
+/// Shows what it stands for, but not the number that is the right.
 impl fmt::Debug for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ticket").field("kind", &self.kind).field("bytes", &self.bytes).finish_non_exhaustive()
     }
 }
 
-/// All of it, as 128 hexadecimal digits: whoever reads them can use them.
+/// Shows all of it, as 128 hexadecimal digits. Anyone who reads them can use the ticket.
 impl fmt::Display for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.to_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))

@@ -1,10 +1,10 @@
-//! The tickets that an exporter has given out and that were not used yet.
+//! The tickets that an exporter has issued and that were not used yet.
 //!
-//! Generic over what a ticket stands for. Knows no memory, no socket and no clock: a time is a number that grows, in
-//! whatever unit the caller counts.
+//! Generic over the thing that a ticket stands for. Depends on no memory, no socket and no clock: a time is a growing
+//! number, in any unit that the caller chooses.
 //!
-//! Invariants: **one-import**: a ticket is redeemed at most once. **bounded**: at most [`TICKETS_MAX`] are out; where
-//! one more is wanted, the one that would end first goes.
+//! Invariants: **one-import**: a ticket is redeemed at most once. **bounded**: at most [`TICKETS_MAX`] tickets are
+//! unused; one more displaces the one that would expire first.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,18 +13,18 @@ use rustc_hash::FxHashMap;
 use super::message::Refusal;
 use super::ticket::TicketKind;
 
-/// The most tickets that may be out unused.
+/// The most tickets that may be unused at a time.
 pub const TICKETS_MAX: usize = 1 << 16;
-/// How many tickets that are no longer good are remembered, to say why.
+/// The number of former tickets to remember, in order to tell why they are not valid any more.
 const FORMER_MAX: usize = 4096;
 
-/// See the module.
+/// The unused tickets. See the module.
 #[derive(Clone, Debug)]
 pub struct Tickets<T> {
     tickets: FxHashMap<u128, Issued<T>>,
-    /// When they end.
+    /// The times at which they expire.
     ends: BTreeSet<(u64, u128)>,
-    /// Why former ones are no longer good, and in which order they went.
+    /// The reasons why former tickets are not valid any more, and the order in which they went.
     former: FxHashMap<u128, Refusal>,
     order: VecDeque<u128>,
 }
@@ -44,7 +44,7 @@ impl<T> Default for Tickets<T> {
 }
 
 impl<T> Tickets<T> {
-    /// Gives a ticket out, good until `end`. What went to make room for it.
+    /// Issues a ticket that is valid until `end`. Returns what a ticket stood for that was displaced to make room.
     pub fn issue(&mut self, nonce: u128, kind: TicketKind, what: T, end: u64) -> Option<T> {
         let first = self.ends.first().filter(|_| self.tickets.len() >= TICKETS_MAX).map(|(_, nonce)| *nonce);
         let gone = first.and_then(|first| self.take(first, Refusal::Expired));
@@ -53,10 +53,11 @@ impl<T> Tickets<T> {
         gone
     }
 
-    /// Takes a ticket in (one-import).
+    /// Redeems a ticket (**one-import**).
     ///
     /// # Errors
-    /// It is none, was used before or is no longer good, or is of another kind; the last leaves it good.
+    /// If there is no such ticket, it was used before, it is no longer valid, or it is of another kind. In the last
+    /// case it stays valid.
     pub fn redeem(&mut self, nonce: u128, kind: TicketKind, now: u64) -> Result<T, Refusal> {
         match self.tickets.get(&nonce) {
             None => return Err(self.former.get(&nonce).copied().unwrap_or(Refusal::Unknown)),
@@ -67,12 +68,12 @@ impl<T> Tickets<T> {
         self.take(nonce, Refusal::Used).ok_or(Refusal::Unknown)
     }
 
-    /// Makes a ticket good no more: what it stood for, if it was still good.
+    /// Revokes a ticket, and returns what it stood for if it was still valid.
     pub fn revoke(&mut self, nonce: u128) -> Option<T> {
         self.take(nonce, Refusal::Expired)
     }
 
-    /// Takes out what has ended by `now`.
+    /// Removes the tickets that have expired by `now`, and returns what they stood for.
     pub fn expire(&mut self, now: u64) -> Vec<T> {
         let mut ended = Vec::new();
         while let Some((_, nonce)) = self.ends.first().copied().filter(|(end, _)| *end <= now) {
@@ -81,17 +82,17 @@ impl<T> Tickets<T> {
         ended
     }
 
-    /// When the next one ends.
+    /// Returns the time at which the next ticket expires.
     pub fn next_end(&self) -> Option<u64> {
         self.ends.first().map(|(end, _)| *end)
     }
 
-    /// How many are out.
+    /// Returns the number of unused tickets.
     pub fn len(&self) -> usize {
         self.tickets.len()
     }
 
-    /// Whether none is out.
+    /// Returns `true` if there are no unused tickets.
     pub fn is_empty(&self) -> bool {
         self.tickets.is_empty()
     }

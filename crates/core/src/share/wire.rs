@@ -1,27 +1,27 @@
-//! Numbers and lists as bytes, little-endian, and back.
+//! Numbers and lists as little-endian bytes, and back.
 //!
-//! Knows no message. A list says its length first; a reader refuses a length that the bytes left cannot hold, so that
-//! a stranger's number never sizes an allocation.
+//! Depends on no message. A list begins with its length. A reader refuses a length that the remaining bytes cannot
+//! hold, so that a number from the other side never determines the size of an allocation.
 
-/// Why bytes are no message.
+/// The reason why bytes are not a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Malformed {
-    /// They end too early.
+    /// The bytes end too early.
     #[error("it is cut off")]
     Truncated,
-    /// They go on after the end.
+    /// Bytes follow the end.
     #[error("{0} B follow its end")]
     Trailing(usize),
     /// A list is longer than allowed.
     #[error("a list of {0} entries is too long")]
     TooLong(usize),
-    /// A value means nothing.
+    /// A value has no meaning.
     #[error("{0} is none that is known")]
     Unknown(&'static str),
 }
 
-/// Puts values behind one another.
+/// Appends values.
 #[derive(Debug, Default)]
 pub(super) struct Writer(pub(super) Vec<u8>);
 
@@ -59,7 +59,7 @@ impl Writer {
 }
 
 impl Reader<'_> {
-    /// A list of at most `max` entries, each of which takes at least one byte.
+    /// Reads a list of at most `max` entries, each of at least one byte.
     pub(super) fn list<T>(
         &mut self,
         max: usize,
@@ -75,7 +75,7 @@ impl Reader<'_> {
         (0..len).map(|_| one(self)).collect()
     }
 
-    /// Nothing may be left.
+    /// Checks that nothing is left.
     pub(super) fn end(self) -> Result<(), Malformed> {
         match self.0.len() {
             0 => Ok(()),

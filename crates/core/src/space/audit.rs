@@ -1,14 +1,14 @@
 //! Re-derives the invariants of the page table and the chunks from scratch.
 //!
-//! Slow by intent; called by tests and by the pool's own audit.
+//! Slow on purpose. Called by tests and by the pool's own audit.
 
 use super::{CLOSED, NONE, Place, Space};
 use crate::ids::ChunkId;
 use crate::units::Range;
 
 impl Space {
-    /// Checks PAGES, IDLE and BYTES; `pins` says how many held blocks overlap a range, `closed` how many granules are
-    /// kept by old mappings.
+    /// Checks PAGES, IDLE and BYTES. `pins` returns the number of held blocks that overlap a range; `closed` is the
+    /// number of granules that old mappings occupy.
     ///
     /// # Errors
     /// The first invariant that does not hold, with the chunk.

@@ -1,14 +1,14 @@
-//! One physical chunk: how big, where, pinned by how many blocks.
+//! A physical chunk: its size, its place, and the number of blocks that pin it.
 //!
-//! Knows nothing of the page table that names it.
+//! Does not depend on the page table that names it.
 
 use super::NONE;
 use crate::units::Range;
 
-/// Where a chunk is.
+/// The place of a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Place {
-    /// It does not exist (any more, or yet).
+    /// It does not exist: it was destroyed, or is not created yet.
     #[default]
     Nowhere,
     /// It exists and is mapped nowhere.
@@ -22,11 +22,11 @@ pub enum Place {
 pub struct Chunk {
     /// Its size, a multiple of the granularity.
     pub bytes: u64,
-    /// Where it is mapped for use.
+    /// The place where it is mapped for use.
     pub place: Place,
-    /// Held blocks that overlap it.
+    /// The number of held blocks that overlap it.
     pub pins: u32,
-    /// Older mappings of it that have not been taken away.
+    /// The number of its older mappings that were not removed yet.
     pub aliases: u32,
     pub(super) older: u32,
     pub(super) newer: u32,
@@ -39,7 +39,7 @@ impl Default for Chunk {
 }
 
 impl Chunk {
-    /// The range where it is mapped for use; empty where it is not.
+    /// Returns the range where it is mapped for use, empty if it is not mapped.
     #[inline]
     pub fn range(&self) -> Range {
         match self.place {

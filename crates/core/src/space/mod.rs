@@ -1,17 +1,18 @@
-//! Which physical chunk backs which virtual range.
+//! The page table of a pool: which physical chunk backs which virtual range.
 //!
 //! A *chunk* is physical memory of a whole number of granules (the device's mapping granularity, 2 MiB), mapped whole
-//! or not at all. A page table says for each granule of the pool's range which chunk is mapped there. Each chunk counts
-//! its *pins*: the held blocks that overlap it. A chunk without pins is *idle* and stands in a list, longest idle
-//! first; a chunk that is mapped nowhere is *spare*.
+//! or not at all. A page table has, for each granule of the pool's range, the chunk that is mapped there. Each chunk
+//! counts its *pins*: the held blocks that overlap it. A chunk without pins is *idle* and is in a list, longest idle
+//! first. A chunk that is mapped nowhere is *spare*.
 //!
-//! Knows nothing of blocks, sizes asked for, streams or policies: the pool above says what to map and when, and asks
-//! here only what is where. Nothing here calls a driver; the changes recorded have already happened.
+//! Depends on nothing about blocks, requested sizes, streams or policies. The pool above decides what to map and
+//! when, and asks here only what is where. Nothing here calls a driver: the recorded changes have already happened.
 //!
 //! Invariants, re-derived by [`Space::audit`]:
-//! * PAGES: a granule names a chunk exactly where that chunk is mapped; a chunk is mapped at most once here. Another
-//!   granule is vacant, or *closed*: an old mapping is still there and its addresses may not be used.
-//! * IDLE: the idle list holds exactly the mapped chunks with no pins, in the order in which they lost their last.
+//! * PAGES: a granule names a chunk exactly if that chunk is mapped there; a chunk is mapped at most once here. Every
+//!   other granule is vacant or *closed*: an old mapping is still there and its addresses may not be used.
+//! * IDLE: the idle list holds exactly the mapped chunks without pins, in the order in which they lost their last
+//!   pin.
 //! * BYTES: `reserved` is the sum of all created chunks, `idle` of those in the idle list, `spare` of the spare ones.
 
 mod audit;
@@ -23,7 +24,7 @@ use crate::ids::ChunkId;
 use crate::units::{Range, round_down};
 
 const NONE: u32 = u32::MAX;
-/// A granule whose old mapping has not been taken away yet.
+/// A granule whose old mapping was not removed yet.
 const CLOSED: u32 = u32::MAX - 1;
 
 /// The physical side of a pool: page table and chunks.
@@ -31,7 +32,7 @@ const CLOSED: u32 = u32::MAX - 1;
 pub struct Space {
     base: u64,
     shift: u32,
-    /// Granule -> chunk; only as long as the highest granule ever mapped.
+    /// The chunk of each granule. Only as long as the highest granule ever mapped.
     pages: Vec<u32>,
     chunks: Vec<Chunk>,
     unused_ids: Vec<u32>,
@@ -44,8 +45,8 @@ pub struct Space {
 }
 
 impl Space {
-    /// An empty page table for addresses from `base` on, in granules of `granularity` bytes (a power of two that
-    /// divides `base`).
+    /// Makes an empty page table for addresses from `base` on, in granules of `granularity` bytes (a power of two
+    /// that divides `base`).
     pub fn new(base: u64, granularity: u64) -> Self {
         assert!(granularity.is_power_of_two() && base.is_multiple_of(granularity), "the range starts at a granule");
         Self {
@@ -63,42 +64,42 @@ impl Space {
         }
     }
 
-    /// Bytes of all chunks that exist, mapped or spare.
+    /// Returns the bytes of all chunks that exist, mapped or spare.
     pub fn reserved(&self) -> u64 {
         self.reserved
     }
 
-    /// The most that [`reserved`](Self::reserved) has been since the last reset.
+    /// Returns the highest value of [`reserved`](Self::reserved) since the last reset.
     pub fn reserved_high(&self) -> u64 {
         self.reserved_high
     }
 
-    /// Sets the high mark to the current value.
+    /// Resets [`reserved_high`](Self::reserved_high) to the current value.
     pub fn reset_high(&mut self) {
         self.reserved_high = self.reserved;
     }
 
-    /// Bytes of mapped chunks without a pin.
+    /// Returns the bytes of mapped chunks without a pin.
     pub fn idle(&self) -> u64 {
         self.idle
     }
 
-    /// The chunks that exist and are mapped nowhere.
+    /// Returns the chunks that exist and are mapped nowhere.
     pub fn spares(&self) -> &[ChunkId] {
         &self.spares
     }
 
-    /// One chunk.
+    /// Returns a chunk.
     pub fn chunk(&self, id: ChunkId) -> &Chunk {
         &self.chunks[id.index()]
     }
 
-    /// A granule's bytes.
+    /// Returns the bytes of a granule.
     pub fn granule(&self) -> u64 {
         1 << self.shift
     }
 
-    /// The chunk mapped at `address`, if any.
+    /// Returns the chunk mapped at `address`, if there is one.
     pub fn at(&self, address: u64) -> Option<ChunkId> {
         match self.pages.get(self.page(address)) {
             None | Some(&(NONE | CLOSED)) => None,
@@ -106,7 +107,8 @@ impl Space {
         }
     }
 
-    /// The end of the stretch from `address` on, not past `end`, that is mapped (or not) as `address` is.
+    /// Returns `true` if `address` is mapped, and the end, at most `end`, of the stretch from `address` on that is
+    /// mapped or unmapped in the same way.
     pub fn same_until(&self, address: u64, end: u64) -> (bool, u64) {
         let mapped = self.at(address).is_some();
         let mut to = round_down(address, self.granule());
@@ -122,12 +124,12 @@ impl Space {
         (mapped, to.min(end))
     }
 
-    /// How many granules were ever mapped or lie below such.
+    /// Returns the number of granules up to the highest one ever mapped.
     pub fn granules(&self) -> usize {
         self.pages.len()
     }
 
-    /// The idle chunks, longest idle first.
+    /// Returns the idle chunks, longest idle first.
     pub fn idle_chunks(&self) -> impl Iterator<Item = ChunkId> + '_ {
         let mut next = self.oldest_idle;
         std::iter::from_fn(move || {
@@ -137,7 +139,7 @@ impl Space {
         })
     }
 
-    /// A number for a chunk that will be created. It has no bytes yet.
+    /// Returns a number for a chunk that will be created. It has no bytes yet.
     pub fn plan(&mut self) -> ChunkId {
         match self.unused_ids.pop() {
             Some(id) => ChunkId(id),
@@ -148,13 +150,13 @@ impl Space {
         }
     }
 
-    /// A planned chunk will not be created after all.
+    /// Gives back the number of a planned chunk that will not be created.
     pub fn unplan(&mut self, id: ChunkId) {
         debug_assert_eq!(self.chunk(id).place, Place::Nowhere);
         self.unused_ids.push(id.0);
     }
 
-    /// A planned chunk was created; it is spare.
+    /// Records that a planned chunk was created. It is spare now.
     pub fn created(&mut self, id: ChunkId, bytes: u64) {
         debug_assert_eq!(self.chunk(id).place, Place::Nowhere);
         let chunk = &mut self.chunks[id.index()];
@@ -164,7 +166,7 @@ impl Space {
         self.reserved_high = self.reserved_high.max(self.reserved);
     }
 
-    /// A spare chunk was destroyed.
+    /// Records that a spare chunk was destroyed.
     pub fn destroyed(&mut self, id: ChunkId) {
         self.unspare(id);
         self.reserved -= self.chunk(id).bytes;
@@ -172,13 +174,15 @@ impl Space {
         self.unused_ids.push(id.0);
     }
 
-    /// A spare chunk was mapped at `at`; no held block is there but those the caller pins now: `pins` of them.
+    /// Records that a spare chunk was mapped at `at`. The only held blocks there are the `pins` blocks that the
+    /// caller pins now.
     pub fn mapped(&mut self, id: ChunkId, at: u64, pins: u32) {
         self.unspare(id);
         self.place(id, at, pins);
     }
 
-    /// A mapped chunk was mapped at a second address. Its old granules are closed until [`opened`](Self::opened).
+    /// Records that a mapped chunk was mapped at a second address. Its old granules are closed until
+    /// [`opened`](Self::opened).
     ///
     /// Returns the old range.
     pub fn moved(&mut self, id: ChunkId, at: u64, pins: u32) -> Range {
@@ -190,13 +194,13 @@ impl Space {
         old
     }
 
-    /// The old mapping of a moved chunk was taken away.
+    /// Records that the old mapping of a moved chunk was removed.
     pub fn opened(&mut self, id: ChunkId, old: Range) {
         self.write_pages(old, NONE);
         self.chunks[id.index()].aliases -= 1;
     }
 
-    /// An idle chunk was unmapped; it is spare.
+    /// Records that an idle chunk was unmapped. It is spare now.
     pub fn unmapped(&mut self, id: ChunkId) {
         self.end_idling(id);
         self.write_pages(self.chunk(id).range(), NONE);
@@ -204,7 +208,7 @@ impl Space {
         self.spares.push(id);
     }
 
-    /// A block over `range` is held: each chunk mapped under it gets a pin.
+    /// Adds a pin to each chunk mapped under `range`, for a block that is held now.
     #[inline]
     pub fn pin(&mut self, range: Range) {
         self.each_chunk(range, |space, id| {
@@ -216,7 +220,7 @@ impl Space {
         });
     }
 
-    /// A block over `range` is held no more: each chunk mapped under it loses a pin.
+    /// Removes a pin from each chunk mapped under `range`, for a block that is not held any more.
     #[inline]
     pub fn unpin(&mut self, range: Range) {
         self.each_chunk(range, |space, id| {

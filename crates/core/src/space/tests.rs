@@ -1,4 +1,4 @@
-//! The chunks of a space, by example.
+//! Tests of the chunks of a space, by example.
 
 use super::*;
 use crate::units::MIB;

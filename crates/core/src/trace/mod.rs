@@ -1,3 +1,3 @@
-//! Recorded programs as bytes: see [`ops`].
+//! Recorded programs as bytes. See [`ops`].
 
 pub mod ops;

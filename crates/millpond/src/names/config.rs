@@ -1,5 +1,5 @@
-//! How devices and pools are set up. Plain data, with CUDA's defaults where CUDA has the setting; each setting has a
-//! method of its name, so that a new one breaks no program.
+//! The settings of devices and pools. Plain data, with CUDA's defaults where CUDA has the setting. Each setting has a
+//! method of its name, so that a new setting breaks no program.
 
 use millpond_core::op::StreamKind;
 use millpond_core::pool::{ReusePolicy, Slack};
@@ -10,7 +10,7 @@ use crate::names::error::{Invalid, Result};
 use crate::names::trace_file::Trace;
 use crate::names::violations::Violations;
 
-/// A method for each setting, which takes the settings and gives them back changed.
+/// Makes a method for each setting, which takes the settings and returns them changed.
 macro_rules! setters {
     ($settings:ident: $($field:ident: $value:ty),* $(; $optional:ident: $some:ty)* $(,)?) => {
         impl $settings {
@@ -43,15 +43,16 @@ macro_rules! setters {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct DeviceConfig {
-    /// Where what the program does is written. Default: where the environment variable `MILLPOND_TRACE` says.
+    /// The trace that the program's operations are written to. Default: the file that the environment variable
+    /// `MILLPOND_TRACE` names, if it is set.
     pub trace: Option<Trace>,
-    /// What becomes of a violation. Default: the operation is refused.
+    /// The handling of violations. Default: the operation is refused.
     pub violations: Violations,
 }
 
 setters!(DeviceConfig: violations: Violations; trace: Trace);
 
-/// A host device.
+/// The settings of a host device.
 ///
 /// ```
 /// use millpond::{Device, GIB, HostConfig};
@@ -67,14 +68,15 @@ pub struct HostConfig {
     /// The device's memory in bytes. It may be more than the machine has: memory costs nothing until it is touched.
     /// Default 64 GiB.
     pub total_bytes: u64,
-    /// Physical chunks are multiples of this many bytes, a power of two. Default 2 MiB, as on a GPU.
+    /// The sizes of physical chunks are multiples of this many bytes, a power of two. Default 2 MiB, as on a GPU.
     pub granularity: u64,
-    /// Who runs the work: threads in parallel (default), or the program's own where they wait, in an order chosen by a
-    /// seed. [`Schedule::AtOnce`] is refused: a kernel would run inside the call that launches it.
+    /// The threads that run the work: threads in parallel (default), or the program's own threads while they wait, in
+    /// an order chosen by a seed. [`Schedule::AtOnce`] is refused: a kernel would run inside the call that launches
+    /// it.
     pub schedule: Schedule,
-    /// Whether there is memory (default). Without, allocations have addresses at which nothing is, copies, fills and
-    /// kernels are checked, recorded and do nothing, and nothing can be shared: for orders and footprints, at sizes
-    /// that no machine has.
+    /// `true` if there is memory (default). Without memory, allocations have addresses at which nothing is. Copies,
+    /// fills and kernels are checked and recorded but do nothing, and nothing can be shared. This is for checking
+    /// orders and footprints at sizes that no machine has.
     ///
     /// ```
     /// use millpond::{Device, GIB, HostConfig};
@@ -116,7 +118,7 @@ impl HostConfig {
     }
 }
 
-/// A pool.
+/// The settings of a pool.
 ///
 /// ```
 /// use millpond::{Device, MIB, PoolConfig};
@@ -130,24 +132,24 @@ impl HostConfig {
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub struct PoolConfig {
-    /// Bytes to keep at a synchronisation (CUDA: `cudaMemPoolAttrReleaseThreshold`). Default 0.
+    /// The bytes to keep at a synchronisation (CUDA: `cudaMemPoolAttrReleaseThreshold`). Default 0.
     pub release_threshold: u64,
-    /// The most to reserve, in bytes (CUDA: `maxSize`). Rounded up to the device's granularity. Default: no limit.
+    /// The most bytes to reserve (CUDA: `maxSize`). Rounded up to the device's granularity. Default: no limit.
     pub max_bytes: Option<u64>,
-    /// When memory freed on one stream may serve another. Default: always.
+    /// The conditions under which memory freed on one stream may serve another. Default: always.
     pub reuse: ReusePolicy,
-    /// How much more may be reserved than is held. Default: adaptive.
+    /// The limit of the reserved bytes beyond those held. Default: adaptive.
     pub slack: Slack,
-    /// No physical chunk is larger, in bytes. Default 512 MiB.
+    /// The largest size of a physical chunk, in bytes. Default 512 MiB.
     pub chunk_bytes_max: u64,
     /// Make freed addresses inaccessible, so that a stray access faults instead of reading old data. Blocks are then
-    /// multiples of a page and never rest in caches; for finding bugs, not for speed. Default off.
+    /// multiples of a page and are never cached. For finding bugs, not for speed. Default off.
     pub guard: bool,
-    /// Make chunks that can be handed to other processes (CUDA: `cudaMemPoolProps::handleTypes`, file descriptors).
-    /// Each chunk then takes a file descriptor, and each allocation has chunks of its own, of the device's granularity:
-    /// whoever imports one reaches no other, and what another process was lent is destroyed with its free instead of
-    /// serving again; see [`Device::pool_sharing_chunks`](crate::Device::pool_sharing_chunks) for the other way.
-    /// Default off.
+    /// Make chunks that can be shared with other processes (CUDA: `cudaMemPoolProps::handleTypes`, file descriptors).
+    /// Each chunk then takes a file descriptor, and each allocation has chunks of its own, of the device's
+    /// granularity. So a process that imports one allocation cannot reach another, and memory that was lent to
+    /// another process is destroyed by its free instead of being reused. See
+    /// [`Device::pool_sharing_chunks`](crate::Device::pool_sharing_chunks) for the alternative. Default off.
     pub shareable: bool,
 }
 
@@ -170,7 +172,7 @@ impl Default for PoolConfig {
     }
 }
 
-/// A stream.
+/// The settings of a stream.
 ///
 /// ```
 /// use millpond::config::{StreamConfig, StreamKind};
@@ -184,11 +186,11 @@ impl Default for PoolConfig {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct StreamConfig {
-    /// What the legacy default stream means to it. Default: it is ordered with that.
+    /// The relation of the stream to the legacy default stream. Default: ordered with it.
     pub kind: StreamKind,
-    /// Whose work goes first where the device cannot run all: lower numbers do (CUDA: `cudaStreamCreateWithPriority`,
-    /// which takes the nearest number that the device knows). A wish: it makes no order, and no device but CUDA's looks
-    /// at it. Default 0.
+    /// The priority if the device cannot run all work at once: lower numbers go first (CUDA:
+    /// `cudaStreamCreateWithPriority`, which takes the nearest number that the device knows). It is a hint: it makes
+    /// no order, and only CUDA devices use it. Default 0.
     pub priority: i32,
 }
 
@@ -200,15 +202,15 @@ impl Default for StreamConfig {
     }
 }
 
-/// What guarded blocks are multiples of: the system's page.
+/// The size of which guarded blocks are multiples: the system's page.
 const PAGE: u64 = 4096;
-/// What blocks are multiples of otherwise: CUDA's alignment.
+/// The size of which other blocks are multiples: CUDA's alignment.
 pub(crate) const GRAIN: u64 = 512;
 
 /// More than any address space holds, in bytes.
 const BYTES_MAX: u64 = 1 << 56;
 
-/// Whether pools can be made of such a device's memory; the granularity is `least` or more.
+/// Checks that pools can be made of such a device's memory. The granularity must be at least `least`.
 pub(crate) fn check_memory(least: u64, granularity: u64, total_bytes: u64) -> Result<()> {
     let refuse = |setting, reason: String| Err(Invalid::Setting { setting, reason }.into());
     if !granularity.is_power_of_two() || granularity < least {
@@ -223,7 +225,7 @@ pub(crate) fn check_memory(least: u64, granularity: u64, total_bytes: u64) -> Re
     Ok(())
 }
 
-/// Whether programs can use a host device whose work runs so.
+/// Checks that programs can use a host device with this schedule.
 pub(crate) fn check_schedule(schedule: Schedule) -> Result<()> {
     let reason = "a kernel would run inside the call that launches it, which holds the stream's lock";
     match schedule {
@@ -233,14 +235,15 @@ pub(crate) fn check_schedule(schedule: Schedule) -> Result<()> {
 }
 
 impl PoolConfig {
-    /// The settings of a pool that is open.
+    /// Returns the settings of an open pool.
     pub(crate) fn of_core(core: millpond_core::pool::PoolConfig, guard: bool, shareable: bool) -> Self {
         let millpond_core::pool::PoolConfig { release_threshold, max_bytes, reuse, slack, chunk_bytes_max, .. } = core;
         let max_bytes = Some(max_bytes).filter(|bytes| *bytes > 0);
         Self { release_threshold, max_bytes, reuse, slack, chunk_bytes_max, guard, shareable }
     }
 
-    /// The core's settings, for a device of this granularity; `is_apart` where each allocation has chunks of its own.
+    /// Returns the core's settings, for a device of this granularity. With `is_apart`, each allocation has chunks of
+    /// its own.
     pub(crate) fn to_core(&self, granularity: u64, is_apart: bool) -> Result<millpond_core::pool::PoolConfig> {
         let refuse = |setting, reason: &str| Err(Invalid::Setting { setting, reason: reason.into() }.into());
         if let Slack::Fixed(part) = self.slack

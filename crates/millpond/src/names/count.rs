@@ -1,10 +1,10 @@
-//! How many elements of a type: the one place where numbers of elements become bytes.
+//! Numbers of elements of a type: the one place where they become bytes.
 //!
-//! Numbers come from anywhere. Whoever holds a [`Count`] need not look again: products and sums of its parts do not
-//! wrap. Knows no memory.
+//! Numbers come from anywhere. A [`Count`] is checked once: products and sums of its parts do not wrap. Depends on no
+//! memory.
 //!
-//! Invariant **countable**: elements take at most `isize::MAX` bytes, which is what a slice can have, and their
-//! alignment is at most that of any allocation.
+//! Invariant **countable**: the elements take at most `isize::MAX` bytes, the limit of a slice, and their alignment
+//! is at most that of every allocation.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,17 +15,17 @@ use millpond_core::op::Part;
 use crate::names::config::GRAIN;
 use crate::names::error::{Invalid, Result};
 
-/// So many elements.
+/// A number of elements.
 pub(crate) struct Count<T> {
     len: usize,
     element: PhantomData<fn() -> T>,
 }
 
-/// Some of them, one after the other.
+/// A contiguous part of some elements.
 pub(crate) struct Span<T> {
     start: usize,
     count: Count<T>,
-    /// Whether these are all that there are.
+    /// `true` if these are all of the elements.
     is_all: bool,
 }
 
@@ -33,7 +33,7 @@ impl<T> Count<T> {
     /// No elements.
     pub(crate) const NONE: Self = Self { len: 0, element: PhantomData };
 
-    /// None where they are too many.
+    /// Makes a count, or `None` if there are too many elements.
     #[inline]
     pub(crate) fn new(len: usize) -> Option<Self> {
         const { assert!(align_of::<T>() as u64 <= GRAIN, "allocations are aligned to 512 B, not to more") };
@@ -41,7 +41,7 @@ impl<T> Count<T> {
         (bytes <= isize::MAX as usize).then_some(Self { len, element: PhantomData })
     }
 
-    /// As many as so many bytes are, where that is a whole number.
+    /// Returns the number of elements that take this many bytes, if it is a whole number.
     pub(crate) fn of_bytes(bytes: u64) -> Option<Self> {
         let len = bytes.checked_div(size_of::<T>() as u64)?;
         Self::new(usize::try_from(len).ok()?).filter(|count| count.bytes() == bytes)
@@ -64,7 +64,7 @@ impl<T> Span<T> {
         Self { start: 0, count, is_all: true }
     }
 
-    /// As [`slice`](Self::slice), of a range.
+    /// As [`slice`](Self::slice), for a range.
     pub(crate) fn range(self, range: impl RangeBounds<usize>) -> Result<Self> {
         let start = match range.start_bound() {
             Bound::Included(start) => *start,
@@ -79,7 +79,7 @@ impl<T> Span<T> {
         self.slice(start, end)
     }
 
-    /// A part of it, by elements; it must lie within.
+    /// Returns a part of it, by elements, which must lie within it.
     pub(crate) fn slice(self, start: usize, end: usize) -> Result<Self> {
         let len = self.count.len;
         if start > end || end > len {
@@ -94,14 +94,14 @@ impl<T> Span<T> {
         self.count
     }
 
-    /// Which bytes they are; `None` where they have none.
+    /// Returns the bytes of the elements, or `None` if there are none.
     #[inline]
     pub(crate) fn part(self) -> Option<Part> {
         let part = Part::new(self.offset(), self.offset() + self.count.bytes());
         if self.is_all { part.and(Some(Part::WHOLE)) } else { part }
     }
 
-    /// Bytes before it.
+    /// Returns the number of bytes before it.
     #[inline]
     pub(crate) fn offset(self) -> u64 {
         (self.start * size_of::<T>()) as u64

@@ -1,18 +1,18 @@
-//! What messages call a device.
+//! The names of devices in messages.
 
 use std::fmt;
 
-/// What messages call a device.
+/// The name of a device in messages.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceName {
-    /// Its number: the devices of a process are counted from 0 as they are opened.
+    /// Its number. The devices of a process are counted from 0 as they are opened.
     pub number: u32,
-    /// What its driver calls it.
+    /// The driver's name for it.
     pub name: String,
 }
 
 impl DeviceName {
-    /// Of the device that the library itself knows by `key`: those are counted from 1.
+    /// Makes the name of the device with the library's own number `key`, which is counted from 1.
     pub(crate) fn new(key: u32, name: String) -> Self {
         Self { number: key - 1, name }
     }

@@ -1,8 +1,8 @@
-//! Everything that can be refused, and why.
+//! All errors, with their reasons.
 //!
-//! One type for the whole crate, with few variants: what a caller does next is what tells them apart. Nothing is lost
-//! by an error: the operation that failed has not happened, and what it was given comes back
-//! (see [`Refused`](crate::Refused)). An error is one sentence; its report has all that is known.
+//! There is one type for the whole crate, with few variants, distinguished by what a caller does next. Nothing is
+//! lost by an error: the failed operation has not happened, and its arguments are returned (see
+//! [`Refused`](crate::Refused)). An error is one sentence; its report has everything known.
 
 mod report;
 
@@ -21,11 +21,11 @@ use crate::names::pool_name::PoolName;
 use crate::names::share_error::ShareError;
 pub use report::Report;
 
-/// Result of Millpond's calls.
+/// The result of Millpond's calls.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why a call was refused: one sentence as text, and all that is known in its [`report`](Self::report), which is also
-/// what `{:?}` shows, so that `unwrap` and `main` print it.
+/// The reason why a call was refused. As text it is one sentence; its [`report`](Self::report) has everything known,
+/// which is also what `{:?}` shows, so that `unwrap` and `main` print it.
 ///
 /// ```
 /// # fn main() -> millpond::Result<()> {
@@ -44,18 +44,18 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// No memory is left, after everything idle was moved or given back.
     OutOfMemory(Box<OutOfMemory>),
-    /// The order of the program is wrong, or a graph or a capture cannot be like this: with the rule, both sides, their
-    /// places, and what helps.
+    /// The order of the program is wrong, or a graph or a capture is not possible like this. Has the rule, both
+    /// operations, their places, and a fix.
     Violation(Box<Finding>),
-    /// An argument names nothing, or something that cannot be meant.
+    /// An argument names nothing, or something that cannot be right.
     InvalidArgument(Box<Invalid>),
     /// The device's system refused a call.
     Driver(Box<DriverError>),
-    /// Something is not shared with another process.
+    /// Something cannot be shared with another process.
     Share(Box<ShareError>),
     /// A kernel faulted or panicked: nothing more runs on this device.
     DeviceLost {
-        /// What happened first.
+        /// The first event that caused it.
         reason: String,
     },
 }
@@ -63,18 +63,18 @@ pub enum Error {
 impl std::error::Error for Error {}
 
 impl Error {
-    /// All that is known: both sides of a wrong order with their places, what is missing and what helps; who holds the
-    /// memory that is not left; every fault of a graph.
+    /// Returns everything known: both operations of a wrong order with their places, what is missing and how to fix
+    /// it; the holders of memory if none is left; every fault of a graph.
     pub fn report(&self) -> Report<'_> {
         Report::of(self)
     }
 
-    /// Whether the other side is another process, whose word may be on its way.
+    /// Returns `true` if the other operation is of another process, whose messages may be in transit.
     pub(crate) fn is_foreign(&self) -> bool {
         self.violation().and_then(|it| it.earlier.as_ref()).is_some_and(|earlier| earlier.process.is_some())
     }
 
-    /// Takes in what else the same operation is refused for: the help of a violation settles both.
+    /// Adds another reason why the same operation is refused: the help of a violation then fixes both.
     #[cold]
     pub(crate) fn join(&mut self, also: &Error) {
         if let (Error::Violation(first), Error::Violation(also)) = (self, also) {
@@ -82,8 +82,8 @@ impl Error {
         }
     }
 
-    /// Whether it is about what the program asked for, so that whoever reads its trace is to judge it, too. The others
-    /// are about the device, or about values that no operation has.
+    /// Returns `true` if the error is about the program's request, so that a reader of its trace finds the error,
+    /// too. Other errors are about the device, or about values that are not part of an operation.
     pub(crate) fn is_verdict(&self) -> bool {
         use Invalid::{InUse, NoAccess, Overlap, Stale, SymbolicCapture};
         let is_use =
@@ -92,7 +92,7 @@ impl Error {
     }
 }
 
-/// Writes, for what a variant has in a box, that it becomes the error, and how an error is asked for it.
+/// Makes, for each boxed variant, the conversion into an error and the method that returns its contents.
 macro_rules! boxed {
     ($($(#[$doc:meta])* $variant:ident($kind:ty) = $name:ident;)*) => {
         impl Error {
@@ -118,13 +118,13 @@ macro_rules! boxed {
 }
 
 boxed! {
-    /// Who holds what, if no memory is left.
+    /// Returns the report of the holders of memory, if no memory is left.
     OutOfMemory(OutOfMemory) = out_of_memory;
-    /// The violation, if it is one.
+    /// Returns the violation, if it is one.
     Violation(Finding) = violation;
-    /// What is wrong with an argument, if that is it.
+    /// Returns the error of an argument, if it is one.
     InvalidArgument(Invalid) = invalid;
-    /// Why something is not shared, if that is it.
+    /// Returns the error of sharing, if it is one.
     Share(ShareError) = share;
 }
 
@@ -143,7 +143,7 @@ impl From<GraphError> for Error {
     }
 }
 
-/// What is wrong with an argument.
+/// The errors of arguments.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Invalid {
@@ -152,29 +152,29 @@ pub enum Invalid {
     Pointer {
         /// The pointer given.
         pointer: u64,
-        /// What is there, or nearest to it.
+        /// The thing at the pointer, or nearest to it.
         nearest: Nearest,
     },
-    /// The view names a life of an allocation that has ended, and nothing is left that tells how.
+    /// The view is of an allocation that has ended, and nothing is left that tells how.
     #[error(
         "this view's allocation is not live: it was freed, or its pool, its device or the capture that made it is gone"
     )]
     Stale,
-    /// The stream was closed: what messages call it.
+    /// The stream was closed. Has the stream's title.
     #[error("{0} is closed")]
     StreamClosed(String),
     /// The pool was destroyed; its live allocations stay valid.
     #[error("{0} is destroyed: nothing new can be allocated from it")]
     PoolDestroyed(PoolName),
-    /// Two things of different devices met in one call.
+    /// Two things of different devices are in one call.
     #[error("{what} belongs to another device than {with}: both must be of one device")]
     OtherDevice {
-        /// The stranger.
+        /// The thing of the other device.
         what: String,
-        /// Whom it met.
+        /// The thing that it was used with.
         with: String,
     },
-    /// Work of a device would use memory of another whose pool does not grant it that.
+    /// Work of a device would use memory of another device whose pool does not grant it access.
     #[error(
         "{stream} of {device} may not {} {allocation} of {pool} of {owner}, which grants it {granted}: call \
          `pool.grant(&device, PeerAccess::{})` first",
@@ -190,14 +190,14 @@ pub enum Invalid {
         owner: DeviceName,
         /// The device that would use it.
         device: DeviceName,
-        /// What messages call its stream.
+        /// The title of its stream.
         stream: String,
-        /// Whether it would write it.
+        /// `true` if it would write the memory.
         writes: bool,
-        /// What it may do.
+        /// The access that it has.
         granted: PeerAccess,
     },
-    /// Two devices that can have nothing to do with each other: of different kinds, or without a way between them.
+    /// The two devices cannot work together: they are of different kinds, or there is no connection between them.
     #[error("{device} and {other} cannot use each other's memory or wait for each other: copy by way of the host")]
     NotPeers {
         /// One device.
@@ -205,7 +205,7 @@ pub enum Invalid {
         /// The other.
         other: DeviceName,
     },
-    /// A pool's own device always has access.
+    /// A pool's own device always has access, which cannot be revoked.
     #[error("{pool} is of {device}, whose own access cannot be taken away")]
     OwnAccess {
         /// The pool.
@@ -213,7 +213,7 @@ pub enum Invalid {
         /// Its device.
         device: DeviceName,
     },
-    /// Access cannot be taken away from a device whose work may use it at this moment.
+    /// Access cannot be revoked from a device whose work may be using it at this moment.
     #[error(
         "{pool} of {owner} is in use by {device}: {} on {}{} is not known to have completed; synchronize with that \
          stream, or with an event recorded after it, before you revoke the access",
@@ -231,7 +231,7 @@ pub enum Invalid {
         /// A use that the host does not know to have completed.
         last: Side,
     },
-    /// One launch would have two slices of the same bytes, one of them to write.
+    /// One launch would have two slices of the same bytes, one of them for writing.
     #[error(
         "{allocation} is written and used a second time by one launch: name the bytes that it writes once, as written"
     )]
@@ -264,7 +264,7 @@ pub enum Invalid {
     Bounds {
         /// First element.
         start: u64,
-        /// Behind the last element.
+        /// The element after the last one.
         end: u64,
         /// The buffer's elements.
         len: u64,
@@ -272,32 +272,32 @@ pub enum Invalid {
     /// An event was recorded without its time.
     #[error("{which} was recorded without a time: record a timed event")]
     NotTimed {
-        /// Which of those that the call was given.
+        /// Which of the call's events.
         which: &'static str,
     },
     /// An event has not completed.
     #[error("{which} has not completed: synchronise with it first")]
     NotCompleted {
-        /// Which of those that the call was given.
+        /// Which of the call's events.
         which: &'static str,
     },
-    /// So many streams and allocations exist, or pools, graphs and devices were made, that no number is left.
+    /// No number is left: too many streams and allocations exist, or too many pools, graphs and devices were made.
     #[error(
         "there are no numbers left for {what}, after {made} of them: {}",
         if *what == "devices" { "start another process" } else { "open another device" }
     )]
     NoNumbers {
-        /// What was to get one.
+        /// The kind of thing that needs a number.
         what: &'static str,
-        /// How many it has made.
+        /// The number of them made so far.
         made: u32,
     },
-    /// A setting that this device or pool cannot have.
+    /// This device or pool cannot have a setting.
     #[error("{setting}: {reason}")]
     Setting {
-        /// Which.
+        /// The setting.
         setting: &'static str,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The call cannot become a node of a graph; the capture goes on.
@@ -306,15 +306,15 @@ pub enum Invalid {
         /// The call.
         call: &'static str,
     },
-    /// The capture ends with the closure of `capture` or `capture_to`, and goes on until then.
+    /// The capture ends when the closure of `capture` or `capture_to` returns, and goes on until then.
     #[error(
         "the capture on {stream} is ended by the call that began it, when what it runs returns: do not end it inside"
     )]
     EndsWithClosure {
-        /// What messages call the stream.
+        /// The title of the stream.
         stream: String,
     },
-    /// Memory that was allocated in a capture which has ended is live only in launches of its graph.
+    /// Memory that was allocated in a capture that has ended is live only in launches of its graph.
     #[error(
         "{allocation} was allocated in a capture, and is live only once the graph was launched: let it leave the \
          capture as an alloc node (`into_alloc_node`), and take it from the launch (`take`)"
@@ -323,19 +323,19 @@ pub enum Invalid {
         /// The memory.
         allocation: String,
     },
-    /// A capture needs addresses at once.
+    /// A capture needs addresses at once, and the graph has symbolic addresses.
     #[error("{0} has symbolic addresses, and a capture needs addresses at once: build it node by node")]
     SymbolicCapture(GraphId),
-    /// The graph is larger than a device can have it.
+    /// The graph is too large for a device.
     #[error("{0}")]
     GraphTooLarge(&'static str),
-    /// The alloc node is not one of the launch that leaves memory live.
+    /// The alloc node does not leave memory live for this launch.
     #[error("that alloc node leaves no memory for this launch: it is of another graph, or its graph frees it")]
     NoOutput,
-    /// The allocation was taken from this launch before.
+    /// The allocation was already taken from this launch.
     #[error("that allocation was taken from this launch already, or has been freed since")]
     Taken,
-    /// This device runs no closures as kernels.
+    /// This device cannot run closures as kernels.
     #[error("the device `{device}` runs no closures: use `enqueue`")]
     NoClosures {
         /// Its name.
@@ -343,7 +343,7 @@ pub enum Invalid {
     },
 }
 
-/// Where an operation stands in the source, for a sentence.
+/// Returns the place of an operation in the source, for a sentence.
 fn at_place(side: &Side) -> String {
     match side.spot.to_string() {
         place if place.is_empty() => place,
@@ -351,46 +351,46 @@ fn at_place(side: &Side) -> String {
     }
 }
 
-/// What is at a pointer that should have been the start of an allocation, or nearest to it.
+/// The thing at, or nearest to, a pointer that should have been the start of an allocation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Nearest {
-    /// No device of the process has this address: it is the host's, another process's, or not mapped.
+    /// No device of the process has this address: it belongs to the host or another process, or is not mapped.
     Outside {
-        /// The nearest live allocation of the device, and how far away it is.
+        /// The nearest live allocation of the device, and its distance.
         nearest: Option<(String, u64)>,
     },
-    /// Another device of the process has it.
+    /// Another device of the process has this address.
     OtherDevice {
         /// That device.
         device: DeviceName,
-        /// What is there.
+        /// The thing at the address.
         what: String,
     },
-    /// It belongs to a graph: memory of an alloc node, which only a launch makes live.
+    /// The address belongs to a graph: memory of an alloc node, which is live only in a launch.
     OfGraph {
         /// The alloc node.
         node: String,
-        /// Bytes from its start.
+        /// The offset from its start, in bytes.
         offset: u64,
     },
-    /// It lies inside an allocation.
+    /// The address is inside an allocation.
     Inside {
         /// The allocation, with its state.
         allocation: String,
-        /// Bytes from its start.
+        /// The offset from its start, in bytes.
         offset: u64,
     },
-    /// The allocation that started here is freed.
+    /// The allocation that started here was freed.
     Freed {
-        /// The allocation, and where it was freed.
+        /// The allocation, with the place of its free.
         allocation: String,
     },
-    /// It lies between allocations.
+    /// The address is between allocations.
     Between {
-        /// The one below, and how far its end is.
+        /// The allocation below, and the distance to its end.
         below: Option<(String, u64)>,
-        /// The one above, and how far its start is.
+        /// The allocation above, and the distance to its start.
         above: Option<(String, u64)>,
     },
 }

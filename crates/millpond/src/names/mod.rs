@@ -1,4 +1,4 @@
-//! What the library and its user call things: settings, counts, refusals, names of streams and pools, trace files.
+//! The terms shared by the library and its user: settings, counts, errors, names of streams and pools, trace files.
 //! Plain data.
 
 pub(crate) mod config;

@@ -1,4 +1,4 @@
-//! Who holds what, where no memory is left. Plain data.
+//! The report of a pool that is out of memory: the holders of the memory. Plain data.
 
 use std::fmt;
 
@@ -7,20 +7,21 @@ use millpond_core::units::{Bytes, Range};
 
 use crate::names::pool_name::PoolName;
 
-/// A report of who holds what, when nothing is left.
+/// A report of the holders of memory, when none is left.
 #[derive(Clone, PartialEq, Debug)]
 pub struct OutOfMemory {
-    /// The pool that was asked.
+    /// The pool of the request.
     pub pool: PoolName,
     /// The pool's figures.
     pub exhausted: Exhausted,
-    /// Physical memory of the device, in bytes.
+    /// The device's physical memory in bytes.
     pub device_bytes: u64,
-    /// Addresses of the pool, in bytes. Fewer than its memory only where the system granted no more.
+    /// The size of the pool's address range in bytes. It is smaller than the memory only if the system granted no
+    /// more.
     pub address_bytes: u64,
-    /// Physical memory of the device's other pools, in bytes; also of dropped ones, while work in flight uses it.
+    /// Physical memory of the device's other pools in bytes, including dropped ones while work in flight uses it.
     pub other_pools_bytes: u64,
-    /// The largest live allocations: what they are and where they were made.
+    /// The largest live allocations, with the places where they were allocated.
     pub largest: Vec<Holder>,
 }
 

@@ -1,16 +1,16 @@
-//! What messages call a pool.
+//! The names of pools in messages.
 
 use std::fmt;
 
 use millpond_core::ids::PoolId;
 use millpond_core::op::Quoted;
 
-/// What messages call a pool: by its name, where it has one, else by its number.
+/// The name of a pool in messages: its name if it has one, otherwise its number.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolName {
     /// Its number on its device.
     pub id: PoolId,
-    /// What the program calls it ([`Pool::named`](crate::Pool::named)).
+    /// The program's name for it ([`Pool::named`](crate::Pool::named)).
     pub name: Option<String>,
 }
 

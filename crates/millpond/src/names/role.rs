@@ -1,8 +1,9 @@
-//! How a stream that the program makes stands to the default streams, and what a host asks of a stream. Plain values.
+//! The relation of a stream to the default streams, and the calls by which the host asks about a stream. Plain
+//! values.
 
 pub use millpond_core::op::StreamKind;
 
-/// What a host asks of a stream.
+/// A call by which the host asks about a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ask {
     Synchronize,

@@ -1,7 +1,7 @@
-//! A checker that is stepped with each operation as the library decides it: where the two differ, that is written down.
+//! A checker that is stepped with each operation as the library decides it, and that reports where the two differ.
 //!
-//! For tests, in builds with debug assertions: `MILLPOND_SHADOW` names the file that differences are appended to. Each
-//! thread that opens devices has a checker of its own for those. What comes after a difference may follow from it:
+//! For tests, in builds with debug assertions: differences are appended to the file that `MILLPOND_SHADOW` names.
+//! Each thread that opens devices has its own checker for them. Later differences may follow from the first one, so
 //! only the first one is written.
 
 use std::cell::RefCell;
@@ -13,15 +13,15 @@ use std::path::PathBuf;
 use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::op::{Names, Op, What};
 
-/// The environment's way to ask for it.
+/// The environment variable that asks for it.
 const VARIABLE: &str = "MILLPOND_SHADOW";
 
 thread_local! {
-    /// What the library says of the operation that is written down: why it is refused, if it is.
+    /// The library's reason for refusing the operation being written, if it is refused.
     static REFUSED: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// A checker beside the library.
+/// A checker that runs beside the library.
 pub(crate) struct Shadow {
     checker: Checker,
     findings: Vec<Finding>,
@@ -36,7 +36,7 @@ impl std::fmt::Debug for Shadow {
     }
 }
 
-/// Writes down what was refused, if there is an error.
+/// Runs `write` for an operation. If there is an error, notes that the operation was refused.
 pub(crate) fn judged<R>(error: Option<&impl Display>, write: impl FnOnce() -> R) -> R {
     let Some(error) = error.filter(|_| cfg!(debug_assertions)) else { return write() };
     let say = |said| REFUSED.try_with(|refused| refused.replace(said)).unwrap_or_default();
@@ -47,7 +47,7 @@ pub(crate) fn judged<R>(error: Option<&impl Display>, write: impl FnOnce() -> R)
 }
 
 impl Shadow {
-    /// One that the environment asks for.
+    /// Returns a shadow if the environment asks for one.
     pub(crate) fn of_environment() -> Option<Box<Shadow>> {
         let file = PathBuf::from(std::env::var_os(VARIABLE).filter(|_| cfg!(debug_assertions))?);
         let settings = Settings { races: true, leaks: false, advice: false };
@@ -55,7 +55,7 @@ impl Shadow {
         Some(Box::new(Shadow { checker, findings, steps: 0, is_over: false, file }))
     }
 
-    /// The next operation.
+    /// Checks the next operation.
     pub(crate) fn step(&mut self, op: &Op, names: &Names) {
         if self.is_over {
             return;
@@ -63,7 +63,7 @@ impl Shadow {
         self.steps += 1;
         self.findings.clear();
         let is_done = self.checker.check(op, names, &mut self.findings);
-        // What is made for an operation, and ends with it, is not what was refused.
+        // Something that is made for an operation and ends with it is not what was refused.
         let is_beside = matches!(
             op.what,
             What::EventCreate { .. } | What::EventCopy { .. } | What::EventDestroy { .. } | What::ExecDestroy { .. }

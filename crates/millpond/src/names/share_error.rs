@@ -1,63 +1,63 @@
-//! Why sharing between processes refuses. Plain data.
+//! The errors of sharing between processes. Plain data.
 
 use millpond_core::share::{Refusal, TicketError, TicketKind};
 
-/// Why something was not shared with another process.
+/// The reason why something was not shared with another process.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ShareError {
-    /// The memory is not from a pool for other processes.
+    /// The memory is not from a shareable pool.
     #[error("{what} cannot be exported: its pool is not for other processes; make it with `PoolConfig::shareable`")]
     NotShareable {
         /// The allocation or pool.
         what: String,
     },
-    /// It was imported: only its exporter gives tickets for it.
+    /// The memory was imported: only its exporter can issue tickets for it.
     #[error("{what} cannot be exported: it is imported itself; let its exporter give a ticket")]
     Imported {
         /// The allocation.
         what: String,
     },
-    /// The memory is a graph's or was freed, or the event is a capture's: nothing that a ticket could stand for.
+    /// The memory belongs to a graph or was freed, or the event belongs to a capture: a ticket cannot stand for it.
     #[error("{what} cannot be exported: {why}")]
     NotExportable {
-        /// What was to be exported.
+        /// The thing to be exported.
         what: String,
-        /// Why it cannot.
+        /// The reason.
         why: &'static str,
     },
-    /// It was imported to be read only.
+    /// The memory was imported for reading only.
     #[error("{what} was exported to be read only, and is to be written to; let its exporter use `Buffer::export`")]
     ReadOnly {
         /// The allocation.
         what: String,
     },
-    /// A graph cannot use it.
+    /// A graph cannot use imported memory.
     #[error("{what} is imported, and graphs cannot use memory of other processes: launch on a stream")]
     NotInGraphs {
         /// The allocation.
         what: String,
     },
-    /// Bytes that are no ticket.
+    /// The bytes are not a ticket.
     #[error("{0}")]
     Ticket(TicketError),
-    /// The ticket is for something else.
+    /// The ticket stands for something of another kind.
     #[error("the ticket stands for {found}, not for {wanted}")]
     Kind {
-        /// What was to be imported.
+        /// The kind to be imported.
         wanted: TicketKind,
-        /// What the ticket stands for.
+        /// The kind that the ticket stands for.
         found: TicketKind,
     },
-    /// The exporter said no.
+    /// The exporter refused.
     #[error("the exporter refused a ticket for {what}: {why}")]
     Refused {
-        /// What the ticket stands for.
+        /// The kind that the ticket stands for.
         what: TicketKind,
-        /// Why.
+        /// The reason.
         why: Refusal,
     },
-    /// The exporter is not there.
+    /// The exporter does not exist any more.
     #[error(
         "the exporter of this ticket is gone: its process has ended or its device was dropped; what was imported \
          from it before stays valid (a ticket of another machine or network namespace is good only there)"
@@ -69,7 +69,7 @@ pub enum ShareError {
         /// Its user number.
         user: u32,
     },
-    /// The exporter's answer does not make sense: nothing of it is used.
+    /// The exporter's reply makes no sense. Nothing of it is used.
     #[error("the exporter's answer is refused: {0}")]
     Answer(String),
     /// The allocation's size is not a whole number of elements.
@@ -80,18 +80,18 @@ pub enum ShareError {
         /// The size of one element in bytes.
         element: u64,
     },
-    /// The allocation is of another pool than was imported.
+    /// The allocation is from another pool than the imported one.
     #[error("the ticket is for memory of another pool than the imported one")]
     OtherPool,
-    /// Too much is out.
+    /// A limit of sharing is reached.
     #[error("{0}")]
     Full(String),
     /// The system refused.
     #[error("{call}: {reason}")]
     System {
-        /// What was tried.
+        /// The action that failed.
         call: &'static str,
-        /// Its reason.
+        /// The system's reason.
         reason: String,
     },
 }

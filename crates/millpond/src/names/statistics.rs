@@ -1,20 +1,22 @@
 //! Figures that a program can ask for. Plain data.
 
-/// What a pool uses and reserves, in bytes.
+/// Memory that a pool uses and reserves, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct PoolStatistics {
-    /// Allocated and not freed, as asked for; falls when `free` is called (CUDA: `cudaMemPoolAttrUsedMemCurrent`).
+    /// Bytes allocated and not freed, as requested. Falls when `free` is called (CUDA:
+    /// `cudaMemPoolAttrUsedMemCurrent`).
     pub used_bytes: u64,
-    /// The most that was used since the last reset (CUDA: `cudaMemPoolAttrUsedMemHigh`), never more than was reserved.
-    /// Exact while one stream at a time is served from what it freed itself, between two requests that need the shared
-    /// heap (or looks at these figures). Where several are, their peaks count as if they had been at one time: not
-    /// less than the truth, and at most what each of the others took meanwhile above it.
+    /// The most bytes in use since the last reset (CUDA: `cudaMemPoolAttrUsedMemHigh`), never more than were
+    /// reserved. It is exact while, between two requests that need the shared heap (or reads of these figures), only
+    /// one stream is served from what it freed itself. If several are, their peaks are added as if they had been
+    /// simultaneous: the figure is then not below the truth, and above it by at most what each of the others took in
+    /// that time.
     pub used_high_bytes: u64,
-    /// Physical memory of the pool (CUDA: `cudaMemPoolAttrReservedMemCurrent`).
+    /// Physical memory of the pool in bytes (CUDA: `cudaMemPoolAttrReservedMemCurrent`).
     pub reserved_bytes: u64,
-    /// The most that was reserved since the last reset (CUDA: `cudaMemPoolAttrReservedMemHigh`).
+    /// The most bytes reserved since the last reset (CUDA: `cudaMemPoolAttrReservedMemHigh`).
     pub reserved_high_bytes: u64,
-    /// How often the lock that streams share was taken.
+    /// The number of times that the lock shared by streams was taken.
     pub shared_locks: u64,
 }

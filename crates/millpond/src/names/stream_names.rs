@@ -1,8 +1,8 @@
-//! What the program calls its streams, for messages.
+//! The program's names for its streams, for messages.
 //!
-//! Names are looked up only where something is refused. They stay for a while after their stream is closed: its work
-//! may be the other side of what is refused later. One table for all devices of the process, so that a message can name
-//! streams of another device without a handle of it.
+//! Names are looked up only when something is refused. They are kept for a while after their stream is closed,
+//! because its work may be part of a later violation. There is one table for all devices of the process, so that a
+//! message can name streams of another device without a handle of it.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,15 +15,15 @@ use millpond_driver::process;
 use crate::names::shown::shown;
 use crate::sync::ranks;
 
-/// So many streams that are closed keep their names.
+/// The number of closed streams whose names are kept.
 const CLOSED_KEPT: usize = 1024;
 
-/// A stream of the process: its device's number, and its own.
+/// A stream of the process: its device's number, and its own number.
 type Key = (u32, u32);
 
 struct Called {
     names: BTreeMap<Key, Box<str>>,
-    /// Those of them that are closed, the oldest first.
+    /// The closed ones of them, the oldest first.
     closed: VecDeque<Key>,
 }
 
@@ -47,10 +47,10 @@ impl Called {
     }
 }
 
-/// What a stream is called in messages of a device: by its name, where it has one, else by its number.
+/// Returns the title of a stream in messages of a device: its name if it has one, otherwise its number.
 #[cold]
 pub(crate) fn title(device: u32, stream: StreamId) -> String {
-    // Devices that have no number are not distinguished.
+    // Devices without a number are not distinguished.
     if stream == StreamId::HOST || stream.device() == Some(StreamId::FAR_DEVICE) {
         return stream.to_string();
     }
@@ -65,11 +65,11 @@ pub(crate) fn title(device: u32, stream: StreamId) -> String {
     }
 }
 
-/// An operation of a device as messages show it.
+/// Returns an operation of a device in the form that messages show.
 #[cold]
 pub(crate) fn side(device: u32, site: Site) -> Side {
     let who = match site.place {
-        // Numbers of another process are its own.
+        // Numbers of another process are that process's own.
         Place::Process(_) => site.stream.to_string(),
         _ => title(device, site.stream),
     };
@@ -77,32 +77,32 @@ pub(crate) fn side(device: u32, site: Site) -> Side {
     if is_drop(site) { Side { verb: "dropped".to_owned(), ..side } } else { side }
 }
 
-/// What frees memory whose buffer is dropped: no operation, at no place that is known.
+/// Returns the site of a dropped buffer's free: not an operation, and at no known place.
 pub(crate) fn dropped(stream: StreamId) -> Site {
     Site { act: Act::Free, stream, op: 0, place: Place::Unknown }
 }
 
-/// Whether it is that.
+/// Returns `true` if the site is that of a dropped buffer's free.
 pub(crate) fn is_drop(site: Site) -> bool {
     site == dropped(site.stream)
 }
 
-/// A stream of a device is called by this name from now on.
+/// Gives a stream of a device a name.
 pub(crate) fn set(device: u32, stream: StreamId, name: &str) {
     lock(&CALLED).names.insert((device, stream.0), name.into());
 }
 
-/// The name that a stream of a device was given.
+/// Returns the name that a stream of a device was given.
 pub(crate) fn get(device: u32, stream: StreamId) -> Option<String> {
     lock(&CALLED).names.get(&(device, stream.0)).map(|name| name.to_string())
 }
 
-/// Another stream has this number now.
+/// Forgets a name, because another stream has the number now.
 pub(crate) fn forget(device: u32, stream: StreamId) {
     lock(&CALLED).forget((device, stream.0));
 }
 
-/// A stream of a device is closed.
+/// Records that a stream of a device is closed.
 pub(crate) fn close(device: u32, stream: StreamId) {
     lock(&CALLED).close((device, stream.0));
 }

@@ -1,10 +1,11 @@
 //! The file of a trace: opened by a setting or by the environment, one writer at a time, flushed by frames.
 //!
-//! Knows operations and bytes; `trace/tracer.rs` makes them. What cannot be written is left out from then on and
-//! said once, on standard error, and to whoever asks for a flush: tracing never makes a program fail. The file then
-//! ends with its last whole frame. A process that was forked from the one that opened the file writes nothing. When the
-//! process ends, by `exit` or because `main` returns, traces that are open then are written to their end, whoever still
-//! holds a device; what is done after that (destructors of the program's statics) is written as it comes.
+//! Depends on operations and bytes; `trace/tracer.rs` makes the operations. After a write error nothing more is
+//! written. The error is reported once on standard error, and to each caller of a flush: tracing never makes a
+//! program fail. The file then ends with its last complete frame. A process that was forked from the one that opened
+//! the file writes nothing. When the process ends, by `exit` or because `main` returns, open traces are finished,
+//! even if devices are still held. Operations after that (destructors of the program's statics) are written as they
+//! come.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,21 +25,21 @@ use millpond_driver::process;
 use crate::names::shadow::Shadow;
 use crate::sync::ranks;
 
-/// The environment's way to ask for a trace of every device.
+/// The environment variable that asks for a trace of every device.
 const VARIABLE: &str = "MILLPOND_TRACE";
 
-/// So many devices have numbers in a trace.
+/// The most devices in a trace.
 const DEVICES_MAX: u32 = 255;
 
-/// A trace of what the program does, written to a file as it runs: a setting of devices
+/// A trace of the program's operations, written to a file while the program runs: a setting of devices
 /// ([`DeviceConfig::trace`](crate::DeviceConfig::trace)). Clones name the same file.
 ///
 /// It is flushed whenever 64 KiB are full, when the host synchronises with a whole device, when the last handle of a
-/// device goes, at the end of the process, and by [`flush`](Self::flush). `millpond check` finds wrong orders in it,
-/// `millpond view` draws it.
+/// device is dropped, at the end of the process, and by [`flush`](Self::flush). `millpond check` finds wrong orders
+/// in it, and `millpond view` draws it.
 ///
-/// Without a setting a device is traced where the environment variable `MILLPOND_TRACE` names a file. If another
-/// running process writes that file already (a parent that hands its environment down), the process's number is
+/// Without a setting, a device is traced if the environment variable `MILLPOND_TRACE` names a file. If another
+/// running process already writes that file (a parent that passes its environment on), the process's number is
 /// appended to the name.
 ///
 /// ```
@@ -58,8 +59,8 @@ const DEVICES_MAX: u32 = 255;
 /// # }
 /// ```
 ///
-/// A trace has room for 255 devices, those that are closed included. To open another one with it is an error; where
-/// the environment asks, the next ones are in a file of their own, with `.2` (`.3`, and so on) appended.
+/// A trace has room for 255 devices, including closed ones. Opening another one with it is an error. If the
+/// environment asks for traces, the next devices are in a file of their own, with `.2` (`.3`, and so on) appended.
 #[derive(Clone)]
 pub struct Trace {
     pub(crate) shared: Arc<Shared>,
@@ -74,10 +75,10 @@ impl fmt::Debug for Trace {
 #[derive(Debug)]
 pub(crate) struct Shared {
     path: PathBuf,
-    /// How many devices it has had, and how many are open.
+    /// The number of devices it has had, and the number of open ones.
     pub(crate) devices: AtomicU32,
     pub(crate) open: AtomicU32,
-    /// Numbers of what no device counts.
+    /// The numbers of things that no device counts.
     pub(crate) hosts: AtomicU32,
     pub(crate) execs: AtomicU32,
     pub(crate) output: Mutex<ranks::TraceOutput, Output>,
@@ -88,32 +89,32 @@ pub(crate) struct Output {
     pub(crate) writer: Writer,
     pub(crate) names: Names,
     file: Target,
-    /// In tests: who says whether the library decided right.
+    /// In tests: the checker that judges whether the library decided right.
     shadow: Option<Box<Shadow>>,
-    /// Whether its end is written, and nothing came after.
+    /// `true` if its end is written and nothing came after.
     is_finished: bool,
-    /// Whether the process is about to end: no thread comes to flush.
+    /// `true` if the process is about to end: no thread will come to flush.
     is_ending: bool,
-    /// The process that opened it: one that was forked from it must not write.
+    /// The process that opened it. A process that was forked from it must not write.
     process: u32,
-    /// Numbers of events that are gone, and the next.
+    /// The numbers of destroyed events, and the next new number.
     pub(crate) free_events: Vec<u32>,
     pub(crate) next_event: u32,
 }
 
-/// What a trace is written to.
+/// The destination of a trace.
 #[derive(Debug)]
 enum Target {
-    /// A file, and the bytes of its whole frames.
+    /// A file, and the number of bytes of its complete frames.
     File(File, u64),
     /// No file.
     None,
-    /// It could not be written: why.
+    /// It could not be written, for this reason.
     Lost(io::ErrorKind, String),
 }
 
 impl Target {
-    /// Appends a frame. Where that fails, what there is of it is cut off, and nothing more is written.
+    /// Appends a frame. If that fails, the partial frame is cut off, and nothing more is written.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Target::None => Ok(()),
@@ -124,7 +125,7 @@ impl Target {
                     Ok(())
                 }
                 Err(error) => {
-                    // Where that is refused, too, a reader stops before the frame in any case.
+                    // If that fails, too, a reader stops before the frame in any case.
                     let _ = file.set_len(*whole);
                     *self = Target::Lost(error.kind(), error.to_string());
                     Err(error)
@@ -135,13 +136,14 @@ impl Target {
 }
 
 impl Trace {
-    /// Begins a trace in a file; what was in it is gone.
+    /// Begins a trace in a file, replacing its contents.
     ///
     /// # Errors
-    /// The file cannot be written, or is not a regular file (a pipe, say), or another process writes a trace to it.
+    /// If the file cannot be written, is not a regular file (a pipe, for example), or another process writes a trace
+    /// to it.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Trace> {
         let path = path.as_ref().to_owned();
-        // To open a pipe without a reader takes for ever.
+        // Opening a pipe without a reader would block for ever.
         if fs::metadata(&path).is_ok_and(|it| !it.is_file()) {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "a trace is written to a regular file"));
         }
@@ -156,8 +158,8 @@ impl Trace {
         Ok(trace)
     }
 
-    /// For a device without a trace, in tests: operations of this thread's devices, which are judged and written
-    /// nowhere, and the device's number among them.
+    /// For a device without a trace, in tests: returns a trace of this thread's devices that is judged and written
+    /// nowhere, and the device's number in it.
     pub(crate) fn judged() -> Option<(Trace, u32)> {
         thread_local!(static OWN: RefCell<Weak<Shared>> = const { RefCell::new(Weak::new()) });
         let shadow = Shadow::of_environment()?;
@@ -176,28 +178,28 @@ impl Trace {
         Trace { shared: Arc::new(Shared { path, devices, open, hosts, execs, output: Mutex::new(output) }) }
     }
 
-    /// The file.
+    /// Returns the file's path.
     pub fn path(&self) -> &Path {
         &self.shared.path
     }
 
-    /// Writes what there is: a crash after this loses none of it.
+    /// Writes everything so far: a crash after this loses none of it.
     ///
     /// # Errors
-    /// The file cannot be written, now or at some time before: the trace ends there.
+    /// If the file cannot be written, now or at an earlier time. The trace ends there.
     pub fn flush(&self) -> io::Result<()> {
         process::refuse_forked().map_err(io::Error::other)?;
         lock(&self.shared.output).write(Writer::seal)
     }
 
-    /// The number of a new device in it; none where it is full.
+    /// Returns the number of a new device in it, or `None` if it is full.
     pub(crate) fn add_device(&self) -> Option<u32> {
         let next = |devices| (devices < DEVICES_MAX).then_some(devices + 1);
         self.shared.devices.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()
     }
 
-    /// The trace that the environment asks for, and the number of a new device in it; one for the whole process, and
-    /// further ones where that is full.
+    /// Returns the trace that the environment asks for, and the number of a new device in it. There is one trace for
+    /// the whole process, and further ones when that is full.
     pub(crate) fn of_environment() -> Option<(Trace, u32)> {
         static ASKED_FOR: Mutex<ranks::TracesAskedFor, Vec<Option<Trace>>> = Mutex::new(Vec::new());
         let mut asked_for = lock(&ASKED_FOR);
@@ -239,7 +241,7 @@ impl Trace {
     }
 }
 
-/// Why a file that is locked cannot be had.
+/// Explains why a file is locked.
 #[cold]
 fn taken(error: io::Error, file: &File) -> io::Error {
     use std::os::unix::fs::MetadataExt;
@@ -257,16 +259,16 @@ fn taken(error: io::Error, file: &File) -> io::Error {
     io::Error::new(io::ErrorKind::WouldBlock, reason)
 }
 
-/// The traces of this process.
+/// The open traces of this process.
 static OPEN: Mutex<ranks::Table, Vec<Weak<Shared>>> = Mutex::new(Vec::new());
-/// A thread that is in the middle of a write when the process ends is waited for so many times, a millisecond each.
+/// The number of tries, a millisecond each, for a lock that another thread holds when the process ends.
 const LOOKS_AT_EXIT: u32 = 200;
 
-/// A trace is written to its end when the process ends.
+/// Makes a trace be finished when the process ends.
 fn finish_at_exit(shared: &Arc<Shared>) {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(|| {
-        // Where the system has no room for a handler the last frame is lost, as in a crash.
+        // If the system has no room for a handler, the last frame is lost, as in a crash.
         let _ = process::at_exit(finish_all);
     });
     let mut open = lock(&OPEN);
@@ -274,19 +276,19 @@ fn finish_at_exit(shared: &Arc<Shared>) {
     open.push(Arc::downgrade(shared));
 }
 
-/// The process ends.
+/// Finishes all traces, when the process ends.
 extern "C" fn finish_all() {
     let Some(open) = patiently(&OPEN) else { return };
     for shared in open.iter().filter_map(Weak::upgrade) {
         if let Some(mut output) = patiently(&shared.output) {
             output.is_ending = true;
-            // What cannot be written is lost, as in a crash.
+            // Bytes that cannot be written are lost, as in a crash.
             let _ = output.finish();
         }
     }
 }
 
-/// Takes a lock that another thread may hold for ever: `exit` can be called in the middle of anything.
+/// Takes a lock that another thread may hold for ever, because `exit` can be called in the middle of anything.
 fn patiently<R: Rank, T>(mutex: &Mutex<R, T>) -> Option<Guard<'_, T>> {
     (0..LOOKS_AT_EXIT).find_map(|look| {
         if look > 0 {
@@ -296,7 +298,7 @@ fn patiently<R: Rank, T>(mutex: &Mutex<R, T>) -> Option<Guard<'_, T>> {
     })
 }
 
-/// Two are equal where they are the same trace.
+/// Two traces are equal if they are the same.
 impl PartialEq for Trace {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
@@ -307,7 +309,7 @@ impl Eq for Trace {}
 
 impl Drop for Output {
     fn drop(&mut self) {
-        // Whatever cannot be written now is lost, as in a crash.
+        // Bytes that cannot be written now are lost, as in a crash.
         let _ = self.write(Writer::seal);
     }
 }
@@ -348,28 +350,29 @@ impl Output {
         }
     }
 
-    /// Writes what there is, and nothing after it.
+    /// Writes everything so far, and nothing after it.
     #[cold]
     pub(crate) fn end(&mut self, reason: &str) {
         if self.process == std::process::id() && matches!(self.file, Target::File(..)) {
-            // Where that fails it has ended as well.
+            // If that fails, the trace has ended as well.
             let _ = self.write(Writer::seal);
             self.file = Target::Lost(io::ErrorKind::Other, reason.to_owned());
             say(format_args!("millpond: the trace ends here: {reason}"));
         }
     }
 
-    /// Writes what there is, and that nothing is missing.
+    /// Writes everything so far, and the end frame.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         if std::mem::replace(&mut self.is_finished, true) { Ok(()) } else { self.write(Writer::finish) }
     }
 
-    /// A device is opened: a trace that was whole is not any more, whatever becomes of the program.
+    /// Marks a finished trace as unfinished when a device is opened, so that a crash of the program shows.
     pub(crate) fn reopen(&mut self) -> io::Result<()> {
         if std::mem::take(&mut self.is_finished) { self.write(Writer::reopen) } else { Ok(()) }
     }
 
-    /// Appends what the writer hands out; after a failure nothing more, and the failure comes again.
+    /// Appends the bytes of the writer. After a failure nothing more is written, and the same error is returned
+    /// again.
     pub(crate) fn write(&mut self, bytes: impl FnOnce(&mut Writer) -> Vec<u8>) -> io::Result<()> {
         let bytes = bytes(&mut self.writer);
         if self.process != std::process::id() {

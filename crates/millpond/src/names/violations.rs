@@ -1,4 +1,4 @@
-//! What is to become of a violation: a setting, and who gets the report.
+//! The handling of violations: a setting, and the receiver of reports.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,24 +10,24 @@ use millpond_driver::output::say;
 
 use crate::sync::ranks;
 
-/// So many different violations a reporter distinguishes.
+/// The number of different violations that a reporter tells apart.
 const MET_MAX: usize = 4096;
 
-/// What becomes of a violation: a setting of devices ([`DeviceConfig::violations`](crate::DeviceConfig::violations)).
+/// The handling of a violation: a setting of devices ([`DeviceConfig::violations`](crate::DeviceConfig::violations)).
 #[derive(Clone, Debug, Default)]
 pub enum Violations {
-    /// The operation is refused, with both sides named, and nothing has happened.
+    /// The operation is refused with both operations named, and has no effect.
     #[default]
     Refuse,
-    /// The violation is handed to a reporter and the operation goes on: its stream waits for the other side's work
-    /// first, so that memory stays whole. What no wait of one stream can put right is reported and refused all the
-    /// same: a use after the free, a second free, a stale name, work of another process or another device, a [free by
-    /// the host](crate::Device::free), a [slice of pinned memory](crate::PinnedBuffer). What a capture refuses is an
-    /// error of the capture and not reported.
+    /// The violation is passed to a reporter and the operation goes on: its stream first waits for the other
+    /// operation, so that memory is not corrupted. A violation that no wait of one stream can fix is reported and
+    /// refused: a use after the free, a second free, a stale name, work of another process or another device, a [free
+    /// by the host](crate::Device::free), a [slice of pinned memory](crate::PinnedBuffer). What a capture refuses is
+    /// an error of the capture and is not reported.
     Report(Reporter),
 }
 
-/// Where violations are reported. Clones are the same reporter.
+/// A receiver of violations. A clone is the same reporter.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -54,20 +54,22 @@ pub enum Violations {
 pub struct Reporter(Arc<dyn Fn(&Finding) + Send + Sync>);
 
 impl Reporter {
-    /// A function that is called for each violation, on the thread that made it, where no lock is held.
+    /// Makes a reporter of a function, which is called for each violation, on the thread that made it, with no lock
+    /// held.
     pub fn new(report: impl Fn(&Finding) + Send + Sync + 'static) -> Self {
         Reporter(Arc::new(report))
     }
 
-    /// Writes each violation to standard error: in full at its first time, and in one line, with how often it was met,
-    /// where the same is met again at the same places for the second, fourth, eighth time and so on.
+    /// Makes a reporter that writes each violation to standard error: in full the first time. If the same violation
+    /// at the same places is met again for the second, fourth, eighth time and so on, it writes one line with the
+    /// count.
     pub fn stderr() -> Self {
         let met = Mutex::<ranks::Table, HashMap<String, u64>>::default();
         Self::new(move |violation| {
             let key = violation.key();
             let times = {
                 let mut met = lock(&met);
-                // Of so many different ones each is written in full.
+                // Violations beyond this number are each written in full.
                 let room = met.len() < MET_MAX || met.contains_key(&key);
                 if room { *met.entry(key).and_modify(|times| *times += 1).or_insert(1) } else { 1 }
             };
@@ -85,7 +87,7 @@ impl Reporter {
 }
 
 impl Reporter {
-    /// Hands a violation over.
+    /// Reports a violation.
     pub(crate) fn call(&self, violation: &Finding) {
         (self.0)(violation);
     }
@@ -97,7 +99,7 @@ impl fmt::Debug for Reporter {
     }
 }
 
-/// Two are equal where they are the same reporter.
+/// Two are equal if both refuse, or both have the same reporter.
 impl PartialEq for Violations {
     fn eq(&self, other: &Self) -> bool {
         match (self, other) {

@@ -9,7 +9,7 @@
 //! the byte. Where the exporter goes before, the wait for a byte ends: its work ends with it. The wait for a name does
 //! not: no device is known.
 //!
-//! Here is the exporter's side; the importer's is in `event`.
+//! This is the exporter's side; the importer's is in `event`.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::names::share_error::ShareError;
 use crate::pool::shell;
 use crate::state::context::Context;
 
-/// What a ticket for an event stands for.
+/// The event that a ticket stands for.
 #[derive(Debug)]
 pub(super) struct Announced {
     pub(super) grant: EventGrant,
@@ -40,18 +40,18 @@ pub(super) struct Named {
 }
 
 impl Named {
-    /// No other process has it open any more.
+    /// Forgets it, because no other process has it open any more.
     pub(super) fn forget(&self, context: &Context) {
         context.driver.forget(self.event);
     }
 }
 
-/// Says that the event has completed when it is dropped: by then it has, or the device runs nothing any more.
+/// Sends, when it is dropped, that the event has completed: by then it has, or the device runs nothing any more.
 struct Over(Arc<OwnedFd>);
 
 impl Drop for Over {
     fn drop(&mut self) {
-        // Who imported it may be gone.
+        // The importer may be gone.
         let _ = socket::send(&self.0, &[1], &[], false);
     }
 }
@@ -76,9 +76,9 @@ impl Announced {
         let announced = run_alone(context, before, Some(Box::new(move || drop(over))));
         let named = named.map(|(event, name)| (name, Named { line, event }));
         match announced {
-            Ok(event) => {
-                // A seeded device runs work only where a thread waits. One that is lost has dropped the closure.
-                if let Ok(Fence::Host(fence)) = event.fence() {
+            Ok(mark) => {
+                // A seeded device runs work only while a thread waits. A lost one has dropped the closure.
+                if let Ok(Fence::Host(fence)) = mark.fence() {
                     let _ = fence.park(Waiter::none());
                 }
                 Ok((theirs, named))
@@ -100,8 +100,8 @@ pub(super) fn run_alone(
     let raw = context.driver.open_stream(StreamFlags::default())?;
     let mut work = task.map(Work::Run);
     let done = before(raw).and_then(|()| shell::submit_task(context, raw, &mut work));
-    let event = done.and_then(|()| context.driver.record(raw));
-    // What the driver refuses to close stays open until the device goes.
+    let mark = done.and_then(|()| context.driver.mark(raw));
+    // A stream that the driver refuses to close stays open until the device is gone.
     let _ = context.driver.close_stream(raw);
     Ok(DeviceEvent::new(event?, &context.driver))
 }

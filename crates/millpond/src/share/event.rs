@@ -1,5 +1,5 @@
-//! Tickets for events, and imports of them: what the order knows of another process's event, and how the device learns
-//! that it has completed (`announced` has the exporter's side).
+//! Tickets for events, and imports of them: what the order knows of another process's event, and how the device
+//! learns that it has completed (`announced` is the exporter's side).
 //!
 //! An event of another process that this device has open is kept until the device is past it. An exporter that says
 //! that its event has completed is followed by the device in no time, and the event is closed before the exporter
@@ -28,7 +28,7 @@ use crate::names::share_error::ShareError;
 use crate::state::context::Context;
 use crate::stream::event::{At, Event};
 
-/// So many workers of host devices wait for other processes at a time, at most: far fewer than one device has.
+/// The most workers of host devices that wait for other processes at a time: far fewer than one device has.
 const WAITING_MAX: usize = 64;
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
@@ -36,7 +36,7 @@ static WAITING: AtomicUsize = AtomicUsize::new(0);
 struct Waiting;
 
 impl Waiting {
-    /// One more, if there may be one.
+    /// Counts one more worker, if the limit allows it.
     fn begin() -> Option<Waiting> {
         let one_more = |waiting| (waiting < WAITING_MAX).then_some(waiting + 1);
         WAITING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok().map(|_| Waiting)
@@ -50,11 +50,12 @@ impl Drop for Waiting {
 }
 
 impl Event {
-    /// A ticket for this event, good for one import by another process: work there can then be ordered after it
-    /// (CUDA: `cudaIpcGetEventHandle`).
+    /// Makes a ticket for this event, valid for one import by another process. Work there can then be ordered after
+    /// it (CUDA: `cudaIpcGetEventHandle`).
     ///
     /// # Errors
-    /// [`ShareError`]: it is an event of a capture; it comes after work of more than 4096 streams; the system refused.
+    /// [`ShareError`] if it is an event of a capture, it comes after work of more than 4096 streams, or the system
+    /// refused.
     pub fn export(&self) -> Result<Ticket> {
         let At::Live { snapshot, device_event, context } = &self.at else {
             let why = "it was recorded in a capture, and stands for a node of that graph";
@@ -62,7 +63,7 @@ impl Event {
         };
         let exporter = context.exporter()?;
         let number = exporter.number;
-        // Whatever importers have said by now, or that they are gone, comes before it.
+        // Everything that importers have sent by now, and that they are gone, comes before it.
         exporter.settle(|connection| connection.end(|end| end.has_leases()));
         let names = Names::new(context, number);
         let foreign = |point| names.end(point);
@@ -71,7 +72,7 @@ impl Event {
         if known.len() > POINTS_MAX {
             return Err(ShareError::Full(format!("the event comes after more than {POINTS_MAX} streams")).into());
         }
-        // What others did is sent as far as there is room: their number must not keep this device from exporting.
+        // Work of others is sent only as far as there is room: their number must not keep this device from exporting.
         let room = POINTS_MAX - known.len();
         known.extend(context.completed_foreign().into_iter().chain(theirs).take(room));
         // A chain that is forgotten has completed.
@@ -98,13 +99,13 @@ impl Context {
         let Some(point) = self.point_here(number, speaker, &grant.end) else {
             return Err(ShareError::answer("its order cannot be true"));
         };
-        // What another process says of this device's own chains it need not believe: it orders those itself. Of an own
-        // position that comes back it does not know what came before that.
+        // This device need not believe what another process says of its own chains, which it orders itself. If one of
+        // its own positions comes back, it does not know what came before that.
         let point = if grant.end.point.device == number { EVERYBODYS } else { point };
         let theirs = grant.known.iter().filter(|end| end.point.device != number);
         let known: Vec<_> = theirs.filter_map(|end| self.point_here(number, speaker, end)).collect();
-        // A name that the device does not open leaves it to the byte.
-        let opened = grant.name.and_then(|name| self.driver.import_event(&name).ok());
+        // If the device cannot open the name, it waits for the byte.
+        let opened = grant.name.and_then(|name| self.driver.import_mark(&name).ok());
         let waiting = match opened {
             None if self.properties.runs_closures => Waiting::begin(),
             _ => None,
@@ -124,8 +125,9 @@ impl Context {
                     drop(waiting);
                 })),
             )?),
-            // On CUDA host functions wait for each other: what waits for another process may be what that waits for.
-            // A host device has so many workers, and all that wait would leave none for what they wait for.
+            // On CUDA, host functions wait for each other, and the other process may wait for a function behind the
+            // one that waits for it. A host device has a fixed number of workers, and if all of them wait, none is
+            // left for the work that they wait for.
             (None, None) => {
                 line.wait_end();
                 Arc::new(run_alone(self, |_| Ok(()), None)?)
@@ -136,8 +138,8 @@ impl Context {
     }
 }
 
-/// An importer's end of the socket that an exported event has. Its own byte, when it goes, says that nothing here needs
-/// the event any more.
+/// An importer's end of the socket of an exported event. When it is dropped it sends a byte: nothing here needs the
+/// event any more.
 #[derive(Debug)]
 struct Line {
     file: OwnedFd,
@@ -145,7 +147,7 @@ struct Line {
 }
 
 impl Line {
-    /// Waits for the byte. Where the exporter is gone before, its process has ended when this returns.
+    /// Waits for the byte. If the exporter is gone before it sends one, its process has ended when this returns.
     fn wait_end(&self) {
         socket::wait_for(&self.file);
         if !matches!(self.receive(), Ok(Received::Packet(..)))
@@ -162,7 +164,7 @@ impl Line {
 
 impl Drop for Line {
     fn drop(&mut self) {
-        // The exporter may be gone, or need no telling.
+        // The exporter may be gone, or need no notice.
         let _ = socket::send(&self.file, &[1], &[], false);
     }
 }
@@ -207,7 +209,7 @@ impl Opened {
     }
 }
 
-/// The exporter has not said anything.
+/// The exporter has not sent anything.
 struct Nothing;
 
 impl Entry for Opened {
@@ -218,7 +220,7 @@ impl Entry for Opened {
     fn ready(&mut self, called: Called<'_>) -> Next {
         match self.receive() {
             Err(Nothing) => return Next::Again(None),
-            // It has no file, and the thread is there: there is room for it.
+            // The entry has no file, and the thread exists, so there is room for it.
             Ok(closing) => closing.into_iter().for_each(|closing| drop(called.watch.add(closing))),
         }
         Next::Done
@@ -244,7 +246,7 @@ impl Entry for Closing {
 
     fn ready(&mut self, called: Called<'_>) -> Next {
         match self.context.driver.peek(self.past.raw) {
-            // A device that is lost runs nothing any more.
+            // A lost device runs nothing any more.
             Ok(true) | Err(DriverError::Lost { .. }) => Next::Done,
             Ok(false) | Err(_) => Next::Again(wait_for_event(&self.past, called, &mut self.pace)),
         }

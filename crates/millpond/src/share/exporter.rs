@@ -1,9 +1,9 @@
-//! An exporter: its tickets, its connections, and what they count.
+//! An exporter: its tickets, its connections, and its counts.
 //!
-//! The device's thread serves it (`serving`): takes importers in, answers their questions and closes their files. What
-//! importers state is received by whoever must know it, the thread or not (`connection`): no verdict depends on how
-//! fast the thread is, and no importer that is refused, idle or loud costs a launch, an allocation or a free anything.
-//! What they may say is the core's (`millpond_core::share::ExporterEnd`).
+//! The device's thread serves it (`serving`): it accepts importers, answers their questions and closes their files.
+//! The messages of importers are received by whichever thread needs them (`connection`). So no verdict depends on how
+//! fast the device's thread is, and an importer that is refused, idle or flooding costs no launch, allocation or free
+//! anything. The core has the rules for messages (`millpond_core::share::ExporterEnd`).
 
 mod connection;
 mod lease;
@@ -33,7 +33,7 @@ use connection::Connection;
 pub(super) use lease::Offer;
 use serving::Serving;
 
-/// What a ticket stands for.
+/// The thing that a ticket stands for.
 #[derive(Debug)]
 pub(super) enum Target {
     Memory(Offer),
@@ -44,16 +44,16 @@ pub(super) enum Target {
 /// The exporting side of a device.
 pub(crate) struct Exporter {
     pub(super) number: u128,
-    /// By which its socket is known.
+    /// The name of its socket.
     name: u128,
     context: Weak<Context>,
-    /// Its files: ready where one of them is.
+    /// Its files. Ready if one of them is.
     epoll: OwnedFd,
     listener: OwnedFd,
-    /// What is listened to next, and what is lent next, gets this number.
+    /// The number for the next file or lease.
     next: AtomicU64,
     watch: Arc<Watch>,
-    /// By which the thread calls it.
+    /// The number by which the thread calls it.
     entry: OnceLock<u64>,
     is_stopped: AtomicBool,
     books: Mutex<ranks::Table, Books>,
@@ -64,9 +64,9 @@ pub(crate) struct Exporter {
 struct Books {
     tickets: Tickets<Target>,
     connections: FxHashMap<u64, Arc<Connection>>,
-    /// Connections that the thread has to see to.
+    /// The connections that the thread must handle.
     called: Vec<u64>,
-    /// How often things happened.
+    /// The counts of events.
     counts: SharingStatistics,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Debug for Exporter {
 }
 
 impl Exporter {
-    /// Opens the socket and has it served.
+    /// Opens the socket and starts to serve it.
     pub(super) fn open(context: &Arc<Context>) -> Result<Arc<Exporter>> {
         let number = context.share.number()?;
         let system = |call| ShareError::system(call);
@@ -107,7 +107,7 @@ impl Exporter {
         Ok(exporter)
     }
 
-    /// The device is gone: nothing is served any more, and the socket goes.
+    /// Stops serving when the device is gone. The socket is closed.
     pub(super) fn stop(&self) {
         self.is_stopped.store(true, Ordering::Release);
         self.call_thread();
@@ -119,12 +119,12 @@ impl Exporter {
         }
     }
 
-    /// What tickets count their lives in: nanoseconds.
+    /// Returns a time in the unit of ticket lifetimes, nanoseconds.
     fn time(&self, at: Instant) -> u64 {
         at.saturating_duration_since(self.began).as_nanos() as u64
     }
 
-    /// Gives a ticket out, good for so long.
+    /// Issues a ticket that is valid for `life`.
     pub(super) fn issue(&self, kind: TicketKind, target: Target, bytes: u64, life: Duration) -> Result<Ticket> {
         let nonce = socket::random().map_err(ShareError::system("make a ticket"))?;
         let now = self.time(Instant::now());
@@ -142,7 +142,7 @@ impl Exporter {
         Ok(Ticket { kind, exporter: self.name, nonce, bytes })
     }
 
-    /// Makes a ticket good no more; whether it was good.
+    /// Revokes a ticket. Returns `true` if it was valid.
     pub(super) fn revoke(&self, ticket: &Ticket) -> bool {
         let gone = (ticket.exporter == self.name).then(|| lock(&self.books).tickets.revoke(ticket.nonce)).flatten();
         let was_good = gone.is_some();
@@ -150,7 +150,7 @@ impl Exporter {
         was_good
     }
 
-    /// What tickets stood for is dropped behind the lock: it may be the last of it.
+    /// Drops the targets of tickets without a lock held, because each may be the last reference.
     fn drop_tickets(&self, gone: impl IntoIterator<Item = Target>) {
         for target in gone {
             self.count(|counts| counts.expired += 1);
@@ -162,7 +162,7 @@ impl Exporter {
         act(&mut lock(&self.books).counts);
     }
 
-    /// How often things happened, and what there is, at this side.
+    /// Returns the counts and the present numbers of this side.
     pub(super) fn counts(&self) -> SharingStatistics {
         let all = self.all();
         let (mut leases, mut importers) = (0, 0);
@@ -175,7 +175,7 @@ impl Exporter {
         SharingStatistics { unused_tickets, leases, importers, connections: all.len(), ..books.counts }
     }
 
-    /// Receives what some importers have said so far. Called with no locks held.
+    /// Receives the messages that some importers have sent so far. Call it with no locks held.
     pub(super) fn settle(&self, whom: impl Fn(&Connection) -> bool) {
         self.all().iter().filter(|connection| whom(connection)).for_each(|connection| connection.receive());
     }
@@ -188,13 +188,13 @@ impl Exporter {
         lock(&self.books).connections.get(&number).cloned()
     }
 
-    /// The thread has to see to a connection.
+    /// Makes the thread handle a connection.
     fn call(&self, connection: u64) {
         lock(&self.books).called.push(connection);
         self.call_thread();
     }
 
-    /// Listens to a file, by a number that no other has.
+    /// Watches a file, under a number that no other file has.
     fn listen(&self, file: impl AsFd) -> rustix::io::Result<u64> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.listen_as(file, number).map(|()| number)

@@ -1,6 +1,6 @@
 //! Memory for programs that do not know Millpond: the files of the chunks under a buffer.
 //!
-//! No importer is counted and nothing is ordered: what a ticket does, the program does here.
+//! No importer is counted and nothing is ordered: the program does here what a ticket does otherwise.
 
 use std::os::fd::OwnedFd;
 
@@ -20,32 +20,32 @@ use crate::state::listening::expose;
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct MemoryFile {
-    /// Whoever holds it, or has it mapped, keeps the memory alive, in whatever process.
+    /// The file. Any process that holds it or has it mapped keeps the memory alive.
     pub file: OwnedFd,
-    /// The size of the memory behind it in bytes: it is mapped whole.
+    /// The size of the memory of the file in bytes. It is mapped as a whole.
     pub chunk_bytes: u64,
-    /// Where the buffer's part of it begins, in bytes: 0 but in the first.
+    /// The offset of the buffer's part in it, in bytes: 0 except in the first file.
     pub offset: u64,
-    /// How long the buffer's part of it is, in bytes. The rest are other allocations, or nothing.
+    /// The length of the buffer's part in it, in bytes. The rest is other allocations, or nothing.
     pub bytes: u64,
 }
 
 impl<T: Pod> Buffer<T> {
-    /// The memory under this buffer as files, for programs that do not know Millpond (CUDA:
-    /// `cuMemExportToShareableHandle` of each chunk). Mapped behind one another they have the buffer in one piece, from
-    /// the first one's offset on.
+    /// Returns the memory under this buffer as files, for programs that do not know Millpond (CUDA:
+    /// `cuMemExportToShareableHandle` of each chunk). If the files are mapped one after the other, the buffer is one
+    /// piece from the first file's offset on.
     ///
-    /// For processes with Millpond there are tickets ([`export`](Self::export)): they count who holds the memory, and
-    /// say what is ordered. Files do neither: keep the buffer until the other program is done. Once it is freed, its
-    /// bytes are the pool's next allocations'; the files stay valid, and reach those.
+    /// For processes with Millpond there are tickets ([`export`](Self::export)), which count the users of the memory
+    /// and carry the order. Files do neither: keep the buffer until the other program is done. Once it is freed, the
+    /// pool gives its bytes to the next allocations; the files stay valid and then reach those.
     ///
     /// # Errors
-    /// As of [`export`](Self::export), and what the driver refuses.
+    /// As for [`export`](Self::export), and errors of the driver.
     ///
     /// # Safety
-    /// No process with these files, or copies of them, reads bytes of a chunk that this process writes at the same
-    /// time, or writes bytes that this process uses at the same time; no process writes to what is not the buffer's.
-    #[allow(unsafe_code)] // It hands the caller's promise on and does nothing unsafe itself.
+    /// No process with these files, or copies of them, reads bytes of a chunk while this process writes them, or
+    /// writes bytes while this process uses them. No process writes to bytes outside the buffer.
+    #[allow(unsafe_code)] // Passes the caller's promise on and does nothing unsafe itself.
     pub unsafe fn export_files(&self) -> Result<Vec<MemoryFile>> {
         let (owned, pool, bytes) = self.shareable()?;
         let none = || ShareError::NotExportable { what: owned.allocation.id.to_string(), why: "it has no memory now" };

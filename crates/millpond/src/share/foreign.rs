@@ -1,26 +1,27 @@
 //! Chains of other processes in this device's order.
 //!
 //! A *speaker* is a device of another process: the number that the device gave itself, and the process as the system
-//! names it. Until that process connects to this one, its device is known through third parties only: an exporter says
-//! what others did to the memory that it lends, and events pass on what came before them. **one-name**: whoever speaks
-//! of a chain, it has one index here, never one that a chain of this device had. The device's own word and what was
-//! known of it before are one, unless the process is another one than was said: then each has indices of its own, so
-//! that no process that takes another's number for his speaks for it.
+//! names it. Until that process connects to this one, its device is known through third parties only: an exporter
+//! reports what others did to the memory that it lends, and events pass on what came before them. **one-name**:
+//! whichever process reports a chain, the chain has one index here, and never one that a chain of this device had.
+//! What the device says itself and what was known of it before are merged, unless another process was reported for
+//! it. Then each has indices of its own, so that a process that uses another's number cannot speak for it.
 //!
-//! What a speaker says of its own chains is believed; no other process can name them with effect but in an event, which
-//! its importer chose to come after, and by device and process together: an exporter passes on that its importers' work
-//! has completed without being asked, and they can say whose device they like, but not which process they are. What
-//! anybody says of this device's chains must be true of them already.
+//! A speaker's statements about its own chains are believed. No other process can name these chains with effect,
+//! except in an event, which its importer chose to come after, and then only by device and process together. (An
+//! exporter passes on that its importers' work has completed without being asked. Importers can claim any device, but
+//! not any process.) A statement about this device's own chains must already be true of them.
 //!
-//! A speaker is needed while it holds something; while another process holds memory that it used, which knows of its
-//! uses and has to learn that they have completed ([`Context::completed_foreign`]); and while memory is imported here
-//! that it used. When the last that needs it is gone, its chains are forgotten, and their indices serve other chains:
-//! whose positions then go on counting, so that no point is ever mistaken for one of a chain before. What is known by
-//! hearsay alone has no end that could be seen: beyond so many unused chains the oldest are forgotten. What is said of
-//! a chain counts from where it began on its own device: two devices that import from each other would add up each
-//! other's positions otherwise.
+//! A speaker is needed in three cases: while it holds something; while another process holds memory that the speaker
+//! used, because that process knows of the uses and must learn that they have completed
+//! ([`Context::completed_foreign`]); and while memory that it used is imported here. When it is not needed any more,
+//! its chains are forgotten, and their indices are used for other chains. The positions then go on counting, so that
+//! no point is ever mistaken for one of an earlier chain. Chains known by hearsay alone have no visible end: beyond a
+//! limit on unused chains, the oldest are forgotten. Positions of a chain are counted from its beginning on its own
+//! device. Otherwise two devices that import from each other would add up each other's positions.
 //!
-//! Knows points and indices; no sockets, no memory. Its lock is a leaf but for the list of indices.
+//! Depends on points and indices; on no sockets and no memory. Only the lock of the chain indices is taken under its
+//! lock.
 
 mod names;
 
@@ -41,45 +42,45 @@ use crate::state::context::Context;
 use crate::sync::ranks;
 pub(super) use names::Names;
 
-/// No chain gets this far: a stranger's number must not make positions run over.
+/// No chain gets this far. The limit keeps numbers of other processes from overflowing positions.
 const SEQ_MAX: Seq = 1 << 60;
-/// An index whose positions have come this far serves no other chain.
+/// An index whose positions have come this far is not used for another chain.
 const WORN_OUT: Seq = 1 << 62;
 /// The most chains of one speaker.
 const CHAINS_MAX: usize = POINTS_MAX;
 /// The most chains of all speakers together.
 const ALL_CHAINS_MAX: usize = 1 << 16;
-/// So many unused chains that are known by hearsay are remembered.
+/// The number of unused chains known by hearsay to remember.
 const HEARSAY_MAX: usize = POINTS_MAX;
 
 /// The point that all chains come after.
 pub(super) const EVERYBODYS: Point = Point { chain: ChainIndex(0), seq: 0 };
 
-/// The chains of others, both ways.
+/// The chains of other processes, with the mapping in both directions.
 #[derive(Debug, Default)]
 pub(crate) struct ForeignChains {
     chains: SharedChains,
 }
 
-/// Who holds a speaker has them without the device, and may let go anywhere.
+/// Holders of a speaker have them without the device, and may drop them anywhere.
 type SharedChains = Arc<Mutex<ranks::Foreign, Chains>>;
 
-/// Whom a chain is of: the speaker, and the index there.
+/// The name of a chain: the speaker, and the index there.
 type Name = (u64, u32);
 
 #[derive(Debug, Default)]
 struct Chains {
     here: FxHashMap<Name, Chain>,
     names: FxHashMap<ChainIndex, Name>,
-    /// In the order in which they became known.
+    /// The speakers, in the order in which they became known.
     speakers: BTreeMap<u64, ForeignDevice>,
     by_device: FxHashMap<u128, SmallVec<[u64; 2]>>,
     next: u64,
-    /// Unused chains of speakers.
+    /// The number of unused chains of speakers.
     idle: usize,
-    /// ChainIndices of chains that are forgotten, and where they ended.
+    /// The indices of forgotten chains, with their last positions.
     vacant: Vec<Point>,
-    /// All indices that chains of others ever had, and how far each is.
+    /// All indices that foreign chains ever had, with their progress.
     foreign: FxHashMap<ChainIndex, Arc<Progress>>,
 }
 
@@ -87,29 +88,29 @@ struct Chains {
 #[derive(Clone, Copy, Debug)]
 struct Chain {
     chain: ChainIndex,
-    /// Its positions here come after this one.
+    /// The position before its first position here.
     origin: Seq,
     /// The last known position, here.
     last: Seq,
-    /// The last that its own device spoke of.
+    /// The last position that its own device reported.
     said: Seq,
-    /// All up to this position has completed, the speaker says, or its end.
+    /// All up to this position has completed, by the speaker's report or its end.
     over: Seq,
 }
 
-/// A speaker, or who is known by hearsay.
+/// A speaker, or a device known by hearsay.
 #[derive(Debug)]
 struct ForeignDevice {
     device: u128,
-    /// None of who has not spoken yet.
+    /// The process, once the device has spoken.
     process: Option<ProcessKey>,
-    /// The process's number, as far as it was said; 0 where it was not.
+    /// The process's number, as far as it was reported; 0 if it was not.
     number: u32,
-    /// What it holds, and what it is asked for.
+    /// The number of things that it holds, and of questions to it.
     users: usize,
-    /// Leases and imports whose histories have uses of it.
+    /// The number of leases and imports whose histories have uses of it.
     holds: usize,
-    /// Its chains: indices there.
+    /// Its chains, by their indices there.
     chains: Vec<u32>,
 }
 
@@ -119,7 +120,7 @@ impl ForeignDevice {
     }
 }
 
-/// A holder needs this speaker.
+/// A holder's need of a speaker.
 #[derive(Debug)]
 pub(super) struct Speaker {
     chains: SharedChains,
@@ -133,7 +134,7 @@ impl Drop for Speaker {
     }
 }
 
-/// Uses of these speakers are in the history of memory that is lent or imported.
+/// The need of speakers whose uses are in the history of memory that is lent or imported.
 #[derive(Debug)]
 pub(super) struct Hold {
     chains: SharedChains,
@@ -141,7 +142,8 @@ pub(super) struct Hold {
 }
 
 impl Hold {
-    /// What was done up to these points has completed, and whoever comes after an event of this device comes after it.
+    /// Records that everything up to these points has completed, and that what comes after an event of this device
+    /// comes after it.
     pub(super) fn is_over(&self, points: &[Point]) {
         if points.is_empty() {
             return;
@@ -161,7 +163,7 @@ impl Drop for Hold {
 }
 
 impl Chains {
-    /// A chain has completed up to a point.
+    /// Records that a chain has completed up to a point.
     fn is_over(&mut self, point: Point) {
         let Some(name) = self.names.get(&point.chain) else { return };
         if let Some(chain) = self.here.get_mut(name).filter(|chain| point.seq > chain.origin) {
@@ -169,7 +171,7 @@ impl Chains {
         }
     }
 
-    /// A point of a chain that is known, as this speaker names it.
+    /// Returns a point of a known chain, by its name.
     fn here(&mut self, name: Name, seq: Seq, teller: u64) -> Option<Point> {
         if seq == 0 {
             return Some(EVERYBODYS);
@@ -183,14 +185,14 @@ impl Chains {
         Some(Point { chain: chain.chain, seq })
     }
 
-    /// What others call a position of a chain.
+    /// Returns the name that others have for a position of a chain.
     fn foreign_end(&self, name: &Name, seq: Seq) -> Option<ForeignEnd> {
         let known = self.speakers.get(&name.0)?;
         let point = ForeignPoint { device: known.device, chain: name.1, seq };
         Some(ForeignEnd { point, process: known.number })
     }
 
-    /// The one that goes by this device's number and is so, or else so, or a new one.
+    /// Returns a device with this number for which `is_it` holds, or else `may_be_it`, or a new one.
     fn find_or_add(
         &mut self,
         device: u128,
@@ -211,7 +213,7 @@ impl Chains {
         number
     }
 
-    /// A device of a process with this number, 0 where that is not known.
+    /// Returns a device of a process with this number, 0 if it is not known.
     fn third(&mut self, device: u128, number: u32) -> u64 {
         let is_nobodys = |known: &ForeignDevice| known.process.is_none() && known.number == 0;
         let third = self.find_or_add(device, |known| number != 0 && known.number == number, is_nobodys);
@@ -221,7 +223,7 @@ impl Chains {
         third
     }
 
-    /// Needs a speaker once more.
+    /// Adds a need of a speaker.
     fn need(&mut self, number: u64, count: impl FnOnce(&mut ForeignDevice) -> &mut usize) {
         let Some(known) = self.speakers.get_mut(&number) else { return };
         if !known.is_needed() {
@@ -230,8 +232,8 @@ impl Chains {
         *count(known) += 1;
     }
 
-    /// One fewer needs a speaker. Where it has nothing any more, its process has ended, or has given back all that it
-    /// had: whatever it spoke of has completed.
+    /// Removes a need of a speaker. If the speaker has nothing any more, its process has ended or has returned
+    /// everything that it had: everything that it reported has completed.
     fn release(&mut self, number: u64, count: impl FnOnce(&mut ForeignDevice) -> &mut usize) {
         let Self { here, speakers, idle, foreign, .. } = self;
         let Some(known) = speakers.get_mut(&number) else { return };
@@ -254,7 +256,7 @@ impl Chains {
         }
     }
 
-    /// A speaker's chains have no names any more; their indices serve others.
+    /// Forgets the names of a speaker's chains. Their indices are used for other chains.
     fn forget(&mut self, number: u64) {
         let Some(known) = self.speakers.remove(&number) else { return };
         if !known.is_needed() {
@@ -280,7 +282,7 @@ impl Chains {
         }
     }
 
-    /// Makes room for one more unused chain by hearsay, but for those of one speaker.
+    /// Makes room for another unused chain known by hearsay, without forgetting the speaker `but`.
     fn forget_idle(&mut self, but: u64) {
         while self.idle >= HEARSAY_MAX {
             let mut all = self.speakers.iter();
@@ -292,8 +294,8 @@ impl Chains {
 }
 
 impl Context {
-    /// A device of another process, as which it has to be known. What was known of it before is of the same one, unless
-    /// another process was said to have it.
+    /// Returns a device of another process as a speaker, which must stay known. What was known of it before is merged
+    /// with it, unless another process was reported for it.
     pub(super) fn speaker(&self, process: ProcessKey, number: u32, device: u128) -> Speaker {
         let mut chains = lock(&self.share.foreign.chains);
         let is_said = |known: &ForeignDevice| known.process.is_none() && (known.number == 0 || known.number == number);
@@ -305,13 +307,14 @@ impl Context {
         Speaker { chains: Arc::clone(&self.share.foreign.chains), number: found, device }
     }
 
-    /// How many chains of others are known.
+    /// Returns the number of known foreign chains.
     pub(crate) fn foreign_chains(&self) -> usize {
         lock(&self.share.foreign.chains).here.len()
     }
 
-    /// What was done to memory that a speaker lends, by its process and third ones, and those are needed while it is
-    /// held; none where it cannot be true. A third one is the process of that number, where it has spoken.
+    /// Returns the uses of memory that a speaker lends, by its own process and third ones, and a hold that keeps
+    /// these speakers while the memory is held. Returns `None` if the uses cannot be true. A third one is the process
+    /// with the reported number, if it has spoken.
     pub(super) fn local_uses(
         &self,
         number: u128,
@@ -325,7 +328,7 @@ impl Context {
             let end = ForeignEnd { point: known.point, process: known.process };
             let point = self.local_point(&mut chains, number, speaker, &end)?;
             let it = use_at(point, if known.process == 0 { process } else { known.process }, known);
-            // At once: nothing that comes after it pushes it out.
+            // Needed at once, so that nothing that comes later displaces it.
             if let Some((whose, _)) = chains.names.get(&it.point.chain).copied()
                 && !numbers.contains(&whose)
             {
@@ -340,7 +343,7 @@ impl Context {
         uses.map(|uses| (uses, hold))
     }
 
-    /// The speakers whose uses these are are needed while this is held.
+    /// Makes a hold of the speakers of these uses.
     pub(super) fn hold<'u>(&self, uses: impl IntoIterator<Item = &'u Use>) -> Hold {
         let mut chains = lock(&self.share.foreign.chains);
         let mut numbers = SmallVec::new();
@@ -354,8 +357,9 @@ impl Context {
         Hold { chains: Arc::clone(&self.share.foreign.chains), numbers }
     }
 
-    /// What others did that has completed, as they call it: it comes before all that this device does from now on. Of
-    /// processes that have a number here: an importer that takes another's device for its own speaks for itself only.
+    /// Returns the completed work of others, by their names: it comes before everything that this device does from
+    /// now on. Includes only processes that have a number here: an importer that claims another's device speaks for
+    /// itself only.
     pub(super) fn completed_foreign(&self) -> Vec<ForeignEnd> {
         let chains = lock(&self.share.foreign.chains);
         let over = chains.here.iter().filter(|(_, chain)| chain.over > chain.origin);
@@ -363,7 +367,7 @@ impl Context {
         ends.filter(|end| end.process != 0).collect()
     }
 
-    /// What this order calls a point of its own that another process names; none where it cannot be true.
+    /// Returns the point of this order's own chain that another process names, or `None` if it cannot be true.
     fn own_point(&self, chains: &Chains, point: ForeignPoint) -> Option<Point> {
         let chain = ChainIndex(point.chain);
         let progress = self.chains.find(chain).filter(|_| !chains.foreign.contains_key(&chain))?;
@@ -371,15 +375,15 @@ impl Context {
         (seq <= progress.last(chain).seq).then_some(Point { chain, seq })
     }
 
-    /// What this order calls a point that a speaker's event comes after, as whoever waits for the event chose to
-    /// believe it; none where it cannot be true.
+    /// Returns the point of this order that a speaker's event comes after, which the importer of the event chose to
+    /// believe. Returns `None` if it cannot be true.
     pub(super) fn point_here(&self, number: u128, speaker: &Speaker, end: &ForeignEnd) -> Option<Point> {
         let mut chains = lock(&self.share.foreign.chains);
         self.local_point(&mut chains, number, speaker, end)
     }
 
-    /// What this order calls a point that a speaker names: one of this device's own, of the speaker's, or of a third
-    /// one, who is the process of the number that the speaker says, if it has spoken here.
+    /// Returns the point of this order that a speaker names. It is on a chain of this device, of the speaker, or of a
+    /// third one: the process with the number that the speaker reports, if it has spoken here.
     fn local_point(&self, chains: &mut Chains, number: u128, speaker: &Speaker, end: &ForeignEnd) -> Option<Point> {
         let ForeignEnd { point, process } = *end;
         if point.seq > SEQ_MAX {
@@ -402,7 +406,8 @@ impl Context {
         opened
     }
 
-    /// What a speaker did with memory that it was lent: all on chains of its own, or nothing of it is believed.
+    /// Returns a speaker's uses of memory that it was lent. If one of them is not on a chain of its own, none is
+    /// believed.
     pub(super) fn uses_here(
         &self,
         number: u128,
@@ -416,7 +421,7 @@ impl Context {
         }
         let mut chains = lock(&self.share.foreign.chains);
         if speaker.device == number {
-            // Only a device that has imported from itself may speak for itself.
+            // Only a device that has imported from itself may report its own uses.
             let own = |known: &ForeignUse| Some(use_at(self.own_point(&chains, known.point)?, process, known));
             return uses.iter().map(own).collect::<Option<_>>().filter(|_| process == std::process::id());
         }
@@ -427,7 +432,7 @@ impl Context {
         uses.iter().map(&mut here).collect()
     }
 
-    /// A point of a chain of others, which gets an index with its first.
+    /// Returns a point of a foreign chain. The chain gets an index with its first point.
     fn open_foreign(&self, chains: &mut Chains, name: Name, seq: Seq, teller: u64) -> Option<Point> {
         if let Some(point) = chains.here(name, seq, teller) {
             return Some(point);
@@ -438,7 +443,7 @@ impl Context {
         known.chains.push(name.1);
         chains.idle += usize::from(!known.is_needed());
         let Point { chain, seq: origin } = chains.vacant.pop().unwrap_or_else(|| {
-            // A fresh index: what had another before need not come before this chain.
+            // A fresh index: work of an earlier chain with the same index need not come before this chain.
             let mut chain_indices = lock(&self.chain_indices);
             let (chain, seq) = chain_indices.open(|_| false);
             let progress = Arc::new(Progress::of_launches(seq));
@@ -446,14 +451,14 @@ impl Context {
             chains.foreign.insert(chain, progress);
             Point { chain, seq }
         });
-        // Operations have the same numbers here as there.
+        // Operations have the same numbers here as on their own device.
         let origin = next_op(origin);
         chains.here.insert(name, Chain { chain, origin, last: origin, said: origin, over: origin });
         chains.names.insert(chain, name);
         chains.here(name, seq, teller)
     }
 
-    /// The device goes: its indices for chains of others may serve other devices.
+    /// Closes the foreign chains when the device is gone: their indices may be used by other devices.
     pub(super) fn close_foreign(&self) {
         let mut chains = lock(&self.share.foreign.chains);
         let chains = std::mem::take(&mut *chains);
@@ -463,7 +468,7 @@ impl Context {
     }
 }
 
-/// A use by another process, at a point of this order.
+/// Makes a use by another process, at a point of this order.
 fn use_at(point: Point, process: u32, known: &ForeignUse) -> Use {
     let site = Site {
         act: known.act,

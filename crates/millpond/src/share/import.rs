@@ -1,8 +1,8 @@
-//! Memory of another process, as this one has it: mapped at addresses of its own, with a history of its own.
+//! Memory of another process, as this process sees it: mapped at addresses of its own, with a history of its own.
 //!
-//! An import's life begins with what the exporter did before; what it does after that the importer learns from events.
-//! When the life ends, a message goes to the exporter, with the uses that may not have completed; the mapping goes when
-//! they have (`mapping.rs`). Knows peers; no sockets.
+//! The lifetime of an import begins with what the exporter did before. What the exporter does later, the importer
+//! learns from events. When the lifetime ends, a message goes to the exporter, with the uses that may not have
+//! completed; the memory is unmapped when they have (`mapping.rs`). Depends on peers; on no sockets.
 
 use std::sync::Arc;
 
@@ -30,19 +30,19 @@ use crate::state::listening::is_foreign;
 use crate::state::origin::{Imported, Origin};
 use crate::state::pool::PoolShared;
 
-/// An import that is not freed.
+/// An import that is live.
 #[derive(Debug)]
 pub(super) struct Import {
     pub(super) allocation: Arc<Allocation>,
     peer: Arc<Peer>,
     lease: LeaseId,
     window: Window,
-    /// Those whose uses are in its history.
+    /// The speakers whose uses are in its history.
     _used: Hold,
 }
 
 impl Context {
-    /// Imports what a ticket stands for; `pool` where it must be memory of that pool.
+    /// Imports what a ticket stands for. With `pool`, it must be memory of that pool.
     pub(super) fn import(self: &Arc<Self>, ticket: &Ticket, pool: Option<u32>) -> Result<(Owned, u64)> {
         check_kind(ticket, TicketKind::Memory)?;
         self.alloc_numbers.check()?;
@@ -79,7 +79,7 @@ impl Context {
         Ok((Owned { allocation, generation, address: range.start }, bytes))
     }
 
-    /// The import that starts at an address, or what is there instead.
+    /// Returns the import that starts at an address, or what is there instead.
     pub(crate) fn find_import_at(&self, pointer: u64) -> std::result::Result<Owned, Nearest> {
         for allocation in self.imports(|_| true) {
             let life = allocation.life();
@@ -97,7 +97,7 @@ impl Context {
         Err(Nearest::Outside { nearest: None })
     }
 
-    /// The device's last handle is gone: imports that the program cannot name any more are given back.
+    /// Returns the imports that the program cannot name any more, when the device's last handle is gone.
     pub(crate) fn forget_imports(&self) {
         for allocation in self.imports(|allocation| Arc::strong_count(allocation) == 1) {
             let generation = allocation.life().generation;
@@ -113,7 +113,7 @@ impl Context {
 }
 
 impl Sharing {
-    /// The life of an import ended, with this free: the exporter learns of it now.
+    /// Ends the lifetime of an import with this free, and tells the exporter.
     pub(crate) fn end_import(
         &self,
         context: &Arc<Context>,
@@ -128,7 +128,7 @@ impl Sharing {
         drop(life);
         let Some(import) = lock(&self.shared).imports.remove(&id) else { return };
         let names = Names::of_own(context, self.number().unwrap_or_default());
-        // A free comes after all other uses: where there are too many, it stands for them.
+        // A free comes after all other uses. If there are too many, it stands for them.
         let beyond = open.len().saturating_sub(USES_MAX);
         let uses: Vec<ForeignUse> = open.iter().skip(beyond).filter_map(|known| names.foreign_use(known)).collect();
         let points: Vec<Point> = open.iter().map(|known| known.point).collect();
@@ -150,17 +150,17 @@ pub(super) fn check_kind(ticket: &Ticket, wanted: TicketKind) -> Result<()> {
 }
 
 impl Context {
-    /// As [`import`](Self::import), as elements.
+    /// As [`import`](Self::import), with a type of elements.
     pub(crate) fn import_typed<T: Pod>(self: &Arc<Self>, ticket: &Ticket, pool: Option<u32>) -> Result<Buffer<T>> {
         process::refuse_forked()?;
         let refused = |bytes: u64| ShareError::Length { bytes, element: size_of::<T>() as u64 };
-        // Before it is used up.
+        // Checked before the ticket is used up.
         Count::<T>::of_bytes(ticket.bytes).ok_or_else(|| refused(ticket.bytes))?;
         let (owned, bytes) = self.import(ticket, pool)?;
         match Count::of_bytes(bytes) {
             Some(count) => Ok(Buffer::new(Some(owned), count)),
             None => {
-                // Given back.
+                // Return the memory.
                 PoolShared::drop_allocation(owned);
                 Err(refused(bytes).into())
             }

@@ -1,11 +1,11 @@
-//! Addresses at which an exporter's chunks are mapped, and when they go.
+//! The addresses at which an exporter's chunks are mapped, and when they are unmapped.
 //!
-//! An import that is freed while its uses may run stays mapped until the device is past them: the device's thread waits
-//! for that (`thread.rs`), and for each by itself, as work on other streams may run for long, or until another process
-//! has got its memory back. The exporter knows of the release already. Two more things are said: *over*, when the
-//! device is past the uses, after which the exporter's memory serves again; and *known*, when this process's host knows
-//! that they have completed, after which whatever it says comes after them. The first is observed and orders nothing,
-//! the second is the program's own order.
+//! An import that is freed while its uses may run stays mapped until the device has completed them. The device's
+//! thread waits for that (`thread.rs`), separately for each import, because work on other streams may run for long,
+//! or even until another process has got its memory back. The exporter knows of the release already. Two more
+//! messages follow: *over*, when the device has completed the uses, after which the exporter's memory can be used
+//! again; and *known*, when this process's host knows that they have completed, after which everything that it sends
+//! comes after them. The first is observed and orders nothing. The second is the program's own order.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::names::error::Result;
 use crate::pool::shell;
 use crate::state::context::Context;
 
-/// Addresses with an exporter's chunks mapped there.
+/// A range of addresses at which an exporter's chunks are mapped.
 #[derive(Debug)]
 pub(super) struct Window {
     peer: Arc<Peer>,
@@ -37,8 +37,8 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Maps what was claimed. Where the driver refuses, nothing is left mapped, but for what it refuses to take back:
-    /// that is tried again later.
+    /// Maps claimed memory. If the driver refuses, nothing is left mapped, except what it refuses to unmap: that is
+    /// tried again later.
     pub(super) fn open(context: &Context, peer: &Arc<Peer>, claimed: &Claimed<'_>) -> Result<Window> {
         let handles = claimed.handles();
         let can_write = claimed.grant()?.can_write;
@@ -48,7 +48,7 @@ impl Window {
         let mut at = start;
         for (part, raw) in handles {
             if let Err(error) = shell::map_import(context, raw, at, part.bytes) {
-                // Both the window and what was claimed give the chunks back that are mapped.
+                // Both the window and the claim return the mapped chunks.
                 peer.tell(context, true, |end| window.mapped.iter().for_each(|(_, _, name)| end.use_again(*name)));
                 context.share.close(context, window);
                 return Err(error.into());
@@ -59,7 +59,7 @@ impl Window {
         Ok(window)
     }
 
-    /// Takes all away. What the driver refuses can be tried again.
+    /// Unmaps everything. What the driver refuses can be tried again.
     fn close(&mut self, context: &Context) -> millpond_driver::Result<()> {
         let mut unmapped = Vec::new();
         let closed = self.unmap(context, &mut unmapped);
@@ -81,13 +81,13 @@ impl Window {
     }
 }
 
-/// An import on its way back.
+/// An import that is being returned.
 #[derive(Debug)]
 pub(super) struct Returning {
     peer: Arc<Peer>,
     lease: LeaseId,
     window: Window,
-    /// The uses that may run.
+    /// The uses that may still run.
     points: Vec<Point>,
     /// The ends of their streams as of the release, after which other work may come that waits for the exporter. The
     /// use where the device refused to record one.
@@ -95,13 +95,13 @@ pub(super) struct Returning {
 }
 
 impl Returning {
-    /// As of now, before anything can follow from the release that these streams wait for.
+    /// Takes the ends as of now, before anything can follow from the release that these streams wait for.
     pub(super) fn new(context: &Context, peer: &Arc<Peer>, lease: LeaseId, window: Window, points: Vec<Point>) -> Self {
         let ends = points.iter().filter_map(|point| context.chains.end_now(*point, &context.driver)).collect();
         Self { peer: Arc::clone(peer), lease, window, points, ends }
     }
 
-    /// Its addresses, where no use may run.
+    /// Returns its addresses, if no use may run.
     pub(super) fn into_window(self) -> Window {
         self.window
     }
@@ -111,7 +111,7 @@ impl Returning {
         self.points.iter().all(|point| base.covers(*point))
     }
 
-    /// Waits on the calling thread until the uses have completed.
+    /// Blocks the calling thread until the uses have completed.
     fn block(&mut self, context: &Context) {
         loop {
             match self.ahead(context) {
@@ -122,7 +122,7 @@ impl Returning {
         }
     }
 
-    /// Whether the device is past the uses; else what it has to pass first.
+    /// Returns what the device must complete first, or that it has completed the uses.
     fn ahead(&mut self, context: &Context) -> Ahead {
         while let Some(end) = self.ends.last_mut() {
             if let Err(point) = *end {
@@ -145,7 +145,7 @@ impl Returning {
         Ahead::Nothing
     }
 
-    /// The uses have completed: gives all back.
+    /// Unmaps everything and tells the exporter, when the uses have completed.
     fn give_back(self, context: &Context, waits: bool) {
         context.share.close(context, self.window);
         self.peer.tell(context, waits, |end| end.completed(self.lease));
@@ -184,7 +184,7 @@ impl Entry for Waiting {
 }
 
 impl Shared {
-    /// Has the thread wait for an import, if there can be one.
+    /// Makes the thread wait for an import, if there can be a thread.
     fn wait_for(&mut self, context: &Arc<Context>, returning: Returning) {
         let (watch, points) = (Arc::clone(&returning.peer.watch), returning.points.clone());
         let waiting = Waiting { context: Arc::clone(context), returning: Some(returning), pace: Pace::default() };
@@ -196,8 +196,9 @@ impl Shared {
 }
 
 impl Sharing {
-    /// The exporter knows of the release; the rest is done when the uses have completed. Without a thread, once one can
-    /// be had, the host knows that they have, or the device ends.
+    /// Returns an import once its uses have completed; the exporter knows of the release already. If no thread can be
+    /// started, it is done once one can be, once the host knows that the uses have completed, or when the device
+    /// ends.
     pub(super) fn return_later(&self, context: &Arc<Context>, returning: Returning) {
         let points = returning.points.clone();
         let mut shared = lock(&self.shared);
@@ -205,14 +206,14 @@ impl Sharing {
         all.for_each(|returning| shared.wait_for(context, returning));
         self.has_unknown.store(true, Ordering::Release);
         drop(shared);
-        // The host may have learned it by another thread before this was in the list.
+        // The host may have learned it through another thread before this was in the list.
         let base = hosts::base();
         if points.iter().all(|point| base.covers(*point)) {
             self.learn(context);
         }
     }
 
-    /// The host has learned something: what it now knows to have completed is sent to the exporters, and given back.
+    /// Tells exporters what the host now knows to have completed, and returns it.
     pub(crate) fn host_learned(&self, context: &Context) {
         if !self.has_unknown.load(Ordering::Acquire) {
             return;
@@ -232,8 +233,8 @@ impl Sharing {
                 watch.call(*number);
             }
         }
-        // Where no thread could be had no other one does it. There is nothing to wait for: their streams may have work
-        // behind the uses that waits for this host.
+        // If no thread could be started, no other thread does it. There is nothing to wait for. Their streams may
+        // have work after the uses that waits for this host.
         let known: Vec<_> = shared.stranded.extract_if(.., |returning| is_known(&returning.points)).collect();
         let is_left = !shared.returning.is_empty() || !shared.stranded.is_empty();
         drop(shared);
@@ -244,13 +245,13 @@ impl Sharing {
         }
     }
 
-    /// Takes a window away; what the driver refuses is tried again with the next.
+    /// Unmaps a window. What the driver refuses is tried again with the next one.
     pub(super) fn close(&self, context: &Context, window: Window) {
         lock(&self.shared).unclosed.push(window);
         self.close_rest(context);
     }
 
-    /// Tries once more what the driver refused.
+    /// Tries again what the driver refused.
     pub(super) fn close_rest(&self, context: &Context) {
         let mut all = std::mem::take(&mut lock(&self.shared).unclosed);
         all.retain_mut(|window| window.close(context).is_err());
@@ -259,7 +260,7 @@ impl Sharing {
         }
     }
 
-    /// The device is gone: what no thread could be had for is done now.
+    /// Returns the imports that no thread waits for, when the device is gone.
     pub(super) fn return_rest(&self, context: &Context) {
         let stranded = std::mem::take(&mut lock(&self.shared).stranded);
         for mut returning in stranded {

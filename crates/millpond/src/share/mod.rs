@@ -1,21 +1,21 @@
 //! Memory and events between processes.
 //!
-//! A *ticket* is the right to import one thing once, as 64 bytes that travel by any means. The *exporter* serves
-//! importers over a socket; an *importer* gets files of the chunks under an allocation, maps them at addresses of its
-//! own, and has a buffer like any other. Holders are counted: memory goes back to the exporter's pool when the owner
-//! and all importers have let go and their uses have completed. What the two may say, and what follows from it, is the
-//! core's: state machines without I/O (`millpond_core::share`). Here they get sockets, memory, the order of the device,
-//! and one thread; docs/sharing.md is for users.
+//! A *ticket* is the right to import one thing once, as 64 bytes that may be passed by any means. The *exporter*
+//! serves importers over a socket. An *importer* gets files of the chunks under an allocation, maps them at addresses
+//! of its own, and has a buffer like any other. Holders are counted: memory goes back to the exporter's pool when the
+//! owner and all importers have released it and their uses have completed. The core has the rules for messages, and
+//! their effects, as state machines without I/O (`millpond_core::share`). This folder adds sockets, memory, the order
+//! of the device, and one thread. docs/sharing.md is for users.
 
-// | file | one law |
+// | file | contents |
 // |---|---|
-// | `socket` | packets with files, and who is at the other end |
+// | `socket` | packets with files, and the identity of the other end |
 // | `thread` | the one thread: it waits for sockets, times and devices |
 // | `foreign` | chains of other processes in this order |
 // | `exporter` | tickets; the thread's work (`serving`), importers (`connection`), their leases (`lease`) |
 // | `announced`, `event` | events, at the exporter and at the importer |
-// | `peer` | an exporter as an importer knows it |
-// | `import`, `mapping` | memory of another process: its life, and where it is mapped |
+// | `peer` | an exporter as an importer sees it |
+// | `import`, `mapping` | memory of another process: its lifetime, and its mapping |
 // | `pool` | whole pools |
 // | `files` | memory for programs that do not know Millpond |
 
@@ -62,15 +62,15 @@ use mapping::{Returning, Window};
 use peer::Peer;
 use thread::Watch;
 
-/// Which users' processes a device shares with, both ways.
+/// The users whose processes a device shares with, in both directions.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Peers {
-    /// Those of this process's own user.
+    /// This process's own user.
     #[default]
     SameUser,
-    /// Those of these users, by number.
+    /// These users, by number.
     Users(Vec<u32>),
-    /// Anybody's.
+    /// Any user.
     Anyone,
 }
 
@@ -84,31 +84,31 @@ impl Peers {
     }
 }
 
-/// What a device shares with other processes.
+/// Figures of a device's sharing with other processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct SharingStatistics {
-    /// Tickets given out.
+    /// Tickets issued so far.
     pub tickets: u64,
-    /// Tickets that are out, unused.
+    /// Tickets that are valid and unused.
     pub unused_tickets: usize,
-    /// Tickets that were not used in time, were revoked, or had to make room for others.
+    /// Tickets that expired, were revoked, or were displaced by others.
     pub expired: u64,
     /// Requests of importers that were refused.
     pub refused: u64,
-    /// Allocations that importers hold at present.
+    /// Allocations that importers hold now.
     pub leases: usize,
     /// Allocations lent so far.
     pub lent: u64,
-    /// Of those, given back by their importers.
+    /// Of those lent, the ones that their importers returned.
     pub released: u64,
-    /// Of those, given back because their importer was gone.
+    /// Of those lent, the ones taken back because their importer was gone.
     pub reclaimed: u64,
-    /// Importers that went while they held something.
+    /// Importers that were gone while they held something.
     pub lost: u64,
     /// Importers that are connected.
     pub importers: usize,
-    /// Connections of importers, those included that have claimed nothing and those whose process has yet to end.
+    /// Connections of importers, including those that have claimed nothing and those whose process has not ended yet.
     pub connections: usize,
     /// Exporters that this device is connected to.
     pub exporters: usize,
@@ -116,44 +116,44 @@ pub struct SharingStatistics {
     pub foreign_chains: usize,
     /// Allocations that this device has imported and not freed.
     pub imports: usize,
-    /// Imports that were freed and are still mapped: their last uses may run.
+    /// Imports that were freed and are still mapped, because their last uses may still run.
     pub returning: usize,
-    /// Chunks of exporters that this device has handles of.
+    /// Chunks of exporters of which this device has handles.
     pub imported_chunks: usize,
 }
 
 /// The sharing side of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Sharing {
-    /// The device's random number, by which those know it that it talks to.
+    /// The device's random number, by which its peers know it.
     number: OnceLock<u128>,
     next_key: AtomicU64,
-    /// Whether an exporter was opened.
+    /// `true` once an exporter was opened.
     has_exporter: AtomicBool,
-    /// Whether the host may have something to learn that an exporter waits for.
+    /// `true` if the host may still have to learn something that an exporter waits for.
     has_unknown: AtomicBool,
     foreign: ForeignChains,
     shared: Mutex<ranks::Sharing, Shared>,
 }
 
-/// What is shared both ways, and how.
+/// The state of sharing in both directions, and its settings.
 #[derive(Debug)]
 struct Shared {
     exporter: Option<Arc<Exporter>>,
     peers: FxHashMap<u128, Arc<Peer>>,
     allowed: Peers,
-    /// How long a new ticket is good.
+    /// The time for which a new ticket is valid.
     ticket_life: Duration,
-    /// How long an import may wait for its exporter.
+    /// The longest time that an import waits for its exporter.
     patience: Duration,
     imports: FxHashMap<AllocId, Import>,
-    /// Imports on their way back: who waits for them, by which number, and their uses.
+    /// Imports being returned: the thread that waits for them, their number there, and their uses.
     returning: FxHashMap<u64, (Arc<Watch>, Vec<Point>)>,
-    /// Those for which no thread could be had.
+    /// Imports for which no thread could be started.
     stranded: Vec<Returning>,
-    /// What the driver refused to take back.
+    /// Mappings that the driver refused to unmap.
     unclosed: Vec<Window>,
-    /// Kept by what waits.
+    /// Kept alive by the entries that wait.
     watch: Weak<Watch>,
 }
 
@@ -167,7 +167,7 @@ impl Default for Shared {
 }
 
 impl Sharing {
-    /// Serves all that importers have said so far that hold something.
+    /// Receives what importers that hold something have sent so far.
     #[inline]
     pub(crate) fn settle(&self) {
         if self.has_exporter.load(Ordering::Acquire) {
@@ -175,18 +175,18 @@ impl Sharing {
         }
     }
 
-    /// Memory of another process that this device has.
+    /// Returns the import with a number.
     pub(crate) fn find_import(&self, id: AllocId) -> Option<Arc<Allocation>> {
         lock(&self.shared).imports.get(&id).map(|import| Arc::clone(&import.allocation))
     }
 
-    /// Tries once more to give back what the driver refused to take.
+    /// Tries again to unmap and destroy what the driver refused before.
     pub(crate) fn finish(&self, context: &Context) {
         self.close_rest(context);
         self.peers().iter().for_each(|peer| peer.destroy_unused(context));
     }
 
-    /// The device is gone.
+    /// Ends all sharing when the device is gone.
     pub(crate) fn stop(&self, context: &Context) {
         self.return_rest(context);
         self.finish(context);
@@ -213,7 +213,7 @@ impl Sharing {
         lock(&self.shared).ticket_life
     }
 
-    /// Whether the ticket was good until now.
+    /// Revokes a ticket. Returns `true` if it was valid.
     pub(crate) fn revoke(&self, ticket: &Ticket) -> bool {
         let exporter = lock(&self.shared).exporter.clone();
         exporter.is_some_and(|exporter| exporter.revoke(ticket))
@@ -233,7 +233,7 @@ impl Sharing {
         }
     }
 
-    /// What the device waits for.
+    /// Returns the device's watch, made if there is none.
     fn watch(&self) -> Result<Arc<Watch>> {
         let mut shared = lock(&self.shared);
         if let Some(watch) = shared.watch.upgrade() {
@@ -248,9 +248,9 @@ impl Sharing {
         lock(&self.shared).allowed.allow(socket::own_user(), user)
     }
 
-    /// Stands for a process of which the system says nothing.
+    /// Returns a key for a process that the system does not identify.
     fn next_key(&self) -> u64 {
-        // Connections of importers count up from below.
+        // The keys of importers' connections count up from below.
         u64::MAX - self.next_key.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -262,19 +262,19 @@ impl Sharing {
         }
     }
 
-    /// Lets exporters go that are gone, where nothing of them is in use.
+    /// Drops the exporters that are gone and of which nothing is in use.
     fn drop_gone_peers(&self) {
         let gone: Vec<_> = {
             let mut shared = lock(&self.shared);
             shared.peers.extract_if(|_, peer| Arc::strong_count(peer) == 1 && peer.has_left()).collect()
         };
-        // Behind the lock: files are closed.
+        // Dropped outside the lock, because this closes files.
         drop(gone);
     }
 }
 
 impl Context {
-    /// The exporting side, opened with the first export.
+    /// Returns the exporting side, which the first export opens.
     fn exporter(self: &Arc<Self>) -> Result<Arc<Exporter>> {
         process::refuse_forked()?;
         let share = &self.share;
@@ -293,14 +293,14 @@ impl Context {
         Ok(Arc::clone(shared.exporter.insert(opened)))
     }
 
-    /// When an import that begins now has to be done.
+    /// Returns the time by which an import that begins now must be done.
     fn import_end(&self) -> Instant {
         let now = Instant::now();
         now.checked_add(lock(&self.share.shared).patience).unwrap_or(now + Duration::from_secs(1 << 30))
     }
 
-    /// Asks an exporter, over the connection that there is, or else a new one: who answered, and what. An exporter
-    /// closes a connection behind some refusals; who asks next over that one connects again.
+    /// Asks an exporter over the existing connection, or else a new one. Returns the peer that answered, and its
+    /// answer. An exporter closes a connection after some refusals; the next question on it connects again.
     fn ask_exporter<R>(
         &self,
         ticket: &Ticket,
@@ -325,28 +325,29 @@ impl Context {
 }
 
 impl<T: Pod> Buffer<T> {
-    /// A ticket for this allocation, good for one import by another process; 64 bytes that may travel by any means.
-    /// The buffer stays what it was: dropping it frees the memory once all importers are done with it. What the host
-    /// knows to have completed by now, importers need not wait for.
+    /// Makes a ticket for this allocation, valid for one import by another process: 64 bytes that may be passed by
+    /// any means. The buffer does not change: dropping it frees the memory once all importers are done with it.
+    /// Importers need not wait for what the host knows to have completed by now.
     ///
-    /// The importer can read and write it for as long as its process lives, whatever it says, and nothing else: see
-    /// [`PoolConfig::shareable`](crate::PoolConfig::shareable), and
-    /// [`Device::pool_sharing_chunks`](crate::Device::pool_sharing_chunks) for what asks for less. The ticket is the
-    /// right: whoever reads it can use it, so do not put it on a command line, which all users can read.
+    /// The importer can read and write the memory for as long as its process lives, whatever messages it sends, and
+    /// can reach no other memory: see [`PoolConfig::shareable`](crate::PoolConfig::shareable), and
+    /// [`Device::pool_sharing_chunks`](crate::Device::pool_sharing_chunks) for the alternative with fewer resources.
+    /// The ticket is the right to import: anyone who reads it can use it, so do not put it on a command line, which
+    /// all users can read.
     ///
     /// # Errors
-    /// [`ShareError`]: the pool is not [shareable](crate::PoolConfig::shareable), the buffer is imported itself, is
-    /// empty or a graph's; the system refused.
+    /// [`ShareError`] if the pool is not [shareable](crate::PoolConfig::shareable), the buffer is imported itself, is
+    /// empty or belongs to a graph, or the system refused.
     pub fn export(&self) -> Result<Ticket> {
         self.export_as(true)
     }
 
-    /// As [`export`](Self::export), for importers that only read: they get mappings that cannot be written to, and
-    /// launches there that declare writes are refused. A process of the same user that means harm can get around that,
-    /// as around much else (docs/sharing.md has the table).
+    /// As [`export`](Self::export), for importers that only read: their mappings cannot be written to, and launches
+    /// there that declare writes are refused. A malicious process of the same user can get around that, as around
+    /// much else (docs/sharing.md has the table).
     ///
     /// # Errors
-    /// As of [`export`](Self::export); the device cannot (CUDA).
+    /// As for [`export`](Self::export); also if the device does not support it (CUDA).
     pub fn export_read_only(&self) -> Result<Ticket> {
         let (owned, pool, bytes) = self.shareable()?;
         let heap = pool.lock();
@@ -371,7 +372,7 @@ impl<T: Pod> Buffer<T> {
         Ok(ticket)
     }
 
-    /// The allocation, its pool and its size in bytes, where other processes may get at it.
+    /// Returns the allocation, its pool and its size in bytes, if other processes may have it.
     fn shareable(&self) -> Result<(&Owned, &Arc<PoolShared>, u64)> {
         process::refuse_forked()?;
         let not = |what: String, why| ShareError::NotExportable { what, why };
@@ -399,7 +400,7 @@ impl<T: Pod> Buffer<T> {
 }
 
 impl Context {
-    /// What is shared with other processes; what they have said by now is in it.
+    /// Returns the figures of sharing, including the messages that other processes have sent by now.
     pub(crate) fn sharing(&self) -> SharingStatistics {
         let share = &self.share;
         let (exporter, watch) = {
@@ -437,7 +438,7 @@ mod tests {
         assert!(Peers::default().allow(own, 7) && !Peers::default().allow(own, 8) && !Peers::default().allow(own, 0));
         assert!(Peers::Users(vec![8]).allow(own, 8) && !Peers::Users(vec![8]).allow(own, 7));
         assert!(Peers::Anyone.allow(own, 8));
-        // Where the system cannot distinguish users, none is the own one.
+        // If the system cannot distinguish users, no user counts as this process's own.
         assert!(!Peers::default().allow(None, 65534));
     }
 }

@@ -1,8 +1,8 @@
-//! An exporter, as an importer knows it: its socket, its process, questions and messages. What may be said, and
-//! which chunks are known, is the core's (`millpond_core::share::ImporterEnd`).
+//! An exporter, as an importer sees it: its socket, its process, questions and messages. The core has the rules for
+//! messages and the list of known chunks (`millpond_core::share::ImporterEnd`).
 //!
-//! An import has one deadline, whatever is asked for it. An answer that comes later is waited for by the device's
-//! thread, and what it grants is given back.
+//! An import has one deadline for all its questions. The device's thread waits for a reply that comes later, and what
+//! it grants is returned.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, OnceLock};
@@ -30,34 +30,34 @@ use crate::sync::ranks;
 pub(crate) struct Peer {
     /// The name of its socket.
     pub(super) name: u128,
-    /// Its process.
+    /// The number of its process.
     pub(super) process: u32,
     key: ProcessKey,
-    /// Readable once that has completed; none where the system has no such thing.
+    /// Readable once the process has ended; `None` if the system has no such files.
     pub(super) life: Option<OwnedFd>,
-    /// When it was first seen to be gone.
+    /// The time at which it was first seen to be gone.
     left: OnceLock<Instant>,
     socket: OwnedFd,
     pub(super) watch: Arc<Watch>,
-    /// As whom its chains are known here, once it has said which device it is.
+    /// The speaker for its chains here, set once it has said which device it is.
     speaker: OnceLock<Speaker>,
     state: Mutex<ranks::Sharing, State>,
-    /// A question has ended.
+    /// Signalled when a question has ended.
     answered: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     end: ImporterEnd<RawChunk>,
-    /// Where answers are received.
+    /// The buffer for replies.
     room: Vec<u8>,
-    /// Whether the thread sends what there was no room for.
+    /// `true` while the thread sends the packets for which there was no room.
     is_watched: bool,
 }
 
-/// A process that ends has ended so long after it has closed its socket, at the latest.
+/// A process that ends closes its socket at most this long before it has ended.
 const PARTING: Duration = Duration::from_millis(250);
-/// So long a caller waits for room at once.
+/// The longest single wait of a caller for room.
 const ROOM_STEP: Duration = Duration::from_millis(20);
 
 impl Peer {
@@ -82,20 +82,21 @@ impl Peer {
         Ok(Peer { name, process: party.process, key, life, left, socket, watch, speaker, state, answered })
     }
 
-    /// Whether the exporter is gone.
+    /// Returns `true` if the exporter is gone.
     pub(super) fn is_gone(&self) -> bool {
         socket::is_hung_up(&self.socket)
     }
 
-    /// Whether it is gone and its process has ended, as all processes can see: until then others may still speak of
-    /// what it did. A process that ends closes its socket a moment before; one that goes on has let its device go.
+    /// Returns `true` if the exporter is gone and its process has ended, so that all processes can see it. Until then
+    /// other processes may still report what it did. A process that ends closes its socket a moment earlier; one that
+    /// goes on has dropped its device.
     pub(super) fn has_left(&self) -> bool {
         let goes_on = |life| self.process != std::process::id() && !socket::is_over(life);
         self.is_gone()
             && (!self.life.as_ref().is_some_and(goes_on) || self.left.get_or_init(Instant::now).elapsed() > PARTING)
     }
 
-    /// As whom its chains are known here. It says once which device it is.
+    /// Returns the speaker for its chains. An exporter says only once which device it is.
     pub(super) fn speaker(&self, context: &Arc<Context>, device: u128) -> Result<&Speaker> {
         if !lock(&self.state).end.is_device(device) {
             return Err(ShareError::answer("it says that it is another device than before"));
@@ -116,8 +117,7 @@ fn refused(wrong: Wrong) -> Error {
     }
 }
 
-/// The right to ask, one question at a time. An answer that did not come in time is waited for all the same: until then
-/// no other thread asks.
+/// The right to ask, one question at a time. A late reply is still awaited; until it comes, no other thread asks.
 struct Asking<'p> {
     peer: &'p Arc<Peer>,
     room: Vec<u8>,
@@ -134,7 +134,7 @@ impl Drop for Asking<'_> {
             if late.is_ok_and(|late| peer.watch.add(late).is_ok()) {
                 return;
             }
-            // Nothing will come from it any more, and the exporter notices.
+            // Nothing more will come from it, and the exporter notices.
             socket::hang_up(&peer.socket);
             return peer.end_question(Vec::new());
         }
@@ -142,7 +142,7 @@ impl Drop for Asking<'_> {
     }
 }
 
-/// What it is asked.
+/// Questions to the exporter.
 impl Peer {
     fn begin_question(self: &Arc<Self>, until: Instant) -> Result<Asking<'_>> {
         let mut state = lock(&self.state);
@@ -169,7 +169,7 @@ impl Peer {
         self.answered.notify_one();
     }
 
-    /// Claims what a ticket stands for, where that is no memory.
+    /// Claims what a ticket for something other than memory stands for.
     pub(super) fn claim(self: &Arc<Self>, ticket: &Ticket, until: Instant) -> Result<(Reply, Vec<OwnedFd>)> {
         match self.begin_question(until)?.ask(&Claim::question(ticket))? {
             (Reply::Refused(why), _) => Err(ShareError::Refused { what: ticket.kind, why }.into()),
@@ -177,7 +177,7 @@ impl Peer {
         }
     }
 
-    /// Claims memory, with handles of all its chunks, each counted as used once more.
+    /// Claims memory, with handles of all its chunks. Each chunk gets one more user.
     pub(super) fn claim_memory<'c>(
         self: &Arc<Self>,
         context: &'c Context,
@@ -189,7 +189,7 @@ impl Peer {
             alignment: GRAIN,
             total_bytes: context.properties.total_bytes,
         };
-        // From here on what fails gives back what was granted, behind the question.
+        // From here on, a failure returns what was granted, after the question has ended.
         let mut claimed = Claimed { peer: Arc::clone(self), claim: Claim::default(), context };
         let mut asking = self.begin_question(until)?;
         let mut question = Claim::question(ticket);
@@ -214,19 +214,19 @@ impl Peer {
             }
         }
         drop(asking);
-        // Chunks may have gone.
+        // Some chunks may be gone.
         self.destroy_unused(context);
         Ok(claimed)
     }
 }
 
 impl Asking<'_> {
-    /// Asks, and waits for the answer.
+    /// Asks, and waits for the reply.
     fn ask(&mut self, request: &Request) -> Result<(Reply, Vec<OwnedFd>)> {
         let socket = &self.peer.socket;
         let waits = |what| socket::wait_until(socket, what, self.until).map_err(|_| no_answer());
         waits(Timeout::Send)?;
-        // A connection that was refused has the reason lying there, though it takes nothing any more.
+        // A refused connection has the reason ready to be received, although nothing can be sent to it any more.
         let sent = socket::send(socket, &request.to_bytes(), &[], true);
         if sent == Err(Errno::AGAIN) {
             return Err(no_answer());
@@ -252,7 +252,7 @@ impl Asking<'_> {
     }
 }
 
-/// An answer that did not come in time.
+/// A reply that did not come in time.
 #[derive(Debug)]
 struct Late {
     peer: Arc<Peer>,
@@ -281,7 +281,7 @@ impl Entry for Late {
     }
 }
 
-/// Memory that was claimed, until it is mapped: dropped before that it is given back.
+/// Memory that was claimed and is not mapped yet. Dropping it returns the memory.
 pub(super) struct Claimed<'c> {
     peer: Arc<Peer>,
     claim: Claim,
@@ -289,17 +289,17 @@ pub(super) struct Claimed<'c> {
 }
 
 impl Claimed<'_> {
-    /// What was granted.
+    /// Returns the grant.
     pub(super) fn grant(&self) -> Result<&MemoryGrant> {
         self.claim.grant().ok_or_else(|| ShareError::answer("it is for something else"))
     }
 
-    /// Its chunks, in order, with their handles.
+    /// Returns its chunks, in order, with their handles.
     pub(super) fn handles(&self) -> Vec<(Part, RawChunk)> {
         lock(&self.peer.state).end.handles(&self.claim)
     }
 
-    /// It is mapped: whoever has it gives it back.
+    /// Ends the claim, because the memory is mapped: the mapping returns it.
     pub(super) fn take(mut self) {
         self.claim = Claim::default();
     }
@@ -312,12 +312,12 @@ impl Drop for Claimed<'_> {
     }
 }
 
-/// Messages without an answer, and what is kept of it.
+/// Messages without a reply, and the state of the importer's end.
 impl Peer {
-    /// Says something that has no answer, or counts what is used here. An exporter that listens has room for it in a
-    /// moment, so that it has been said when this returns. Where one does not listen it is said later, in order: a
-    /// second of waiting is all that it ever costs, and a thousandth of one for each word that it takes. To one that is
-    /// gone it is said in vain. Without `waits` nothing is waited for.
+    /// Sends messages without a reply, or changes the counts of users. An exporter that reads has room for a message
+    /// in a moment, so that the message is sent when this returns. For one that does not read, the message is sent
+    /// later, in order: all the waiting together costs at most a second, plus a millisecond for each message that the
+    /// exporter takes. For one that is gone, the message is lost. Without `waits`, this does not wait.
     pub(super) fn tell<R>(
         self: &Arc<Self>,
         context: &Context,
@@ -330,7 +330,8 @@ impl Peer {
         said
     }
 
-    /// Sends what is to be said, in order, as far as there is room. Whoever waits sends what others left, too.
+    /// Sends the pending messages, in order, as far as there is room. A caller that waits also sends what others
+    /// left.
     fn send(self: &Arc<Self>, waits: bool) {
         let mut state = lock(&self.state);
         while let Some(packet) = state.end.unsent() {
@@ -345,7 +346,7 @@ impl Peer {
             } else {
                 if !state.is_watched {
                     let rest = self.socket.try_clone().map(|socket| Rest { peer: Arc::clone(self), socket });
-                    // Where nothing watches, it waits for what is said next.
+                    // If it is not watched, it is sent with the next message.
                     state.is_watched = rest.is_ok_and(|rest| self.watch.add(rest).is_ok());
                 }
                 return;
@@ -353,7 +354,7 @@ impl Peer {
         }
     }
 
-    /// Destroys the handles that nothing needs. What the driver refuses is tried again with the next.
+    /// Destroys the handles that are not needed. Those that the driver refuses are tried again with the next ones.
     pub(super) fn destroy_unused(&self, context: &Context) {
         let mut unused = lock(&self.state).end.take_unused();
         unused.retain(|raw| context.driver.destroy(*raw).is_err());
@@ -362,7 +363,8 @@ impl Peer {
         }
     }
 
-    /// The host has learned something. Whether it has still to learn of uses that were given back.
+    /// Tells the exporter what the host has learned. Returns `true` if the host has yet to learn of uses of returned
+    /// leases.
     pub(super) fn host_learned(self: &Arc<Self>) -> bool {
         let base = hosts::base();
         if lock(&self.state).end.host_knows(|point| base.covers(point)) {
@@ -371,13 +373,13 @@ impl Peer {
         lock(&self.state).end.has_unknown()
     }
 
-    /// Chunks that there are handles of, and handles that could not be destroyed.
+    /// Returns the number of handles of chunks, including those that could not be destroyed.
     pub(super) fn chunk_count(&self) -> usize {
         lock(&self.state).end.chunk_count()
     }
 }
 
-/// What an exporter has no room for.
+/// The packets for which the exporter had no room.
 #[derive(Debug)]
 struct Rest {
     peer: Arc<Peer>,

@@ -1,6 +1,6 @@
-//! Pools that are shared as a whole: the right to all their chunks, for allocations to come.
+//! Pools that are shared as a whole: the right to all their chunks, for later allocations.
 //!
-//! Each import needs a ticket all the same; what a shared pool saves is the files, which are fetched once and kept.
+//! Each import still needs a ticket. A shared pool saves the files, which are fetched once and kept.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -17,8 +17,8 @@ use crate::names::share_error::ShareError;
 use crate::state::context::Context;
 use crate::{Buffer, Pool};
 
-/// A pool of another process (CUDA: a pool imported with `cudaMemPoolImportFromShareableHandle`). What was allocated
-/// from it there is imported with [`import`](Self::import); nothing can be allocated from it here.
+/// A pool of another process (CUDA: a pool imported with `cudaMemPoolImportFromShareableHandle`). Allocations of the
+/// exporter from it are imported with [`import`](Self::import). Nothing can be allocated from it here.
 ///
 /// ```
 /// use millpond::config::PoolConfig;
@@ -42,7 +42,8 @@ use crate::{Buffer, Pool};
 /// # }
 /// ```
 ///
-/// While it lives, chunks of the pool that were fetched once are kept, so that later imports move no files.
+/// While this value lives, chunks of the pool that were fetched once are kept, so that later imports transfer no
+/// files.
 pub struct SharedPool {
     context: Arc<Context>,
     peer: Arc<Peer>,
@@ -56,11 +57,11 @@ impl fmt::Debug for SharedPool {
 }
 
 impl Pool {
-    /// A ticket for the whole pool, good for one import by another process (CUDA:
+    /// Makes a ticket for the whole pool, valid for one import by another process (CUDA:
     /// `cudaMemPoolExportToShareableHandle`).
     ///
     /// # Errors
-    /// [`ShareError`]: the pool is not shareable, or the system refused.
+    /// [`ShareError`] if the pool is not shareable or the system refused.
     pub fn export(&self) -> Result<Ticket> {
         let shared = &self.shared;
         if !shared.shareable {
@@ -90,11 +91,12 @@ impl SharedPool {
     /// Imports an allocation of this pool, as [`Device::import`](crate::Device::import) does.
     ///
     /// # Errors
-    /// As of [`Device::import`](crate::Device::import); [`ShareError::OtherPool`] where it is another pool's.
+    /// As for [`Device::import`](crate::Device::import); also [`ShareError::OtherPool`] if the allocation is from
+    /// another pool.
     ///
     /// # Safety
-    /// As of [`Device::import`](crate::Device::import).
-    #[allow(unsafe_code)] // It hands the caller's promise on and does nothing unsafe itself.
+    /// As for [`Device::import`](crate::Device::import).
+    #[allow(unsafe_code)] // Passes the caller's promise on and does nothing unsafe itself.
     pub unsafe fn import<T: Pod>(&self, ticket: &Ticket) -> Result<Buffer<T>> {
         if ticket.exporter != self.peer.name {
             return Err(ShareError::OtherPool.into());
@@ -102,7 +104,7 @@ impl SharedPool {
         self.context.import_typed(ticket, Some(self.pool))
     }
 
-    /// How many chunks of its exporter this process has handles of.
+    /// Returns the number of the exporter's chunks of which this process has handles.
     pub fn chunks(&self) -> usize {
         self.peer.chunk_count()
     }

@@ -1,9 +1,9 @@
-//! Packets with files between processes of one machine, and who is at the other end.
+//! Packets with files between processes of one machine, and the identity of the other end.
 //!
-//! Sockets have names that the exporting device's random number makes, in the system's abstract space: nothing to clean
-//! up, and nothing to connect to once the exporter is gone. The name is no other number: all processes see it. Who is
-//! at the other end the system says, and never a message. Knows no message. What is sent never waits for a slow reader,
-//! and never raises a signal.
+//! Sockets are named by a random number of the exporter in the system's abstract namespace, so there is nothing to
+//! clean up, and nothing to connect to once the exporter is gone. This number is used for nothing else, because all
+//! processes can see it. The identity of the other end comes from the system, never from a message. Depends on no
+//! message. Sending never waits for a slow reader and never raises a signal.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -22,38 +22,38 @@ use rustix::net::{
 };
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Connections that wait to be taken.
+/// The most connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 /// The most files that the system sends with a packet.
 const FILES_MAX: usize = 253;
-/// The file system of the files of processes, where each process has a number of its own for ever (Linux 6.9).
+/// The magic number of the file system of pidfds, in which each process has a unique number for ever (Linux 6.9).
 const PIDFS: u64 = 0x5049_4446;
 
-/// Who is at the other end.
+/// The identity of the other end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Party {
-    /// Its process; 0 where this process's namespace does not show it.
+    /// Its process; 0 if this process's namespace does not show it.
     pub(super) process: u32,
     /// Its user.
     pub(super) user: u32,
 }
 
-/// Tells processes apart, as long as they are connected.
+/// A key that distinguishes processes as long as they are connected.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum ProcessKey {
-    /// The number of its file: no other process ever has it.
+    /// The inode number of its pidfd: no other process ever has it.
     File(u64),
     /// Its process number.
     Number(u32),
-    /// Not known: the connection stands for it.
+    /// The process is not known, and the connection stands for it.
     Connection(u64),
 }
 
-/// What came.
+/// The result of a receive.
 pub(super) enum Received {
-    /// A packet of so many bytes, with its files.
+    /// A packet of this many bytes, with its files.
     Packet(usize, Vec<OwnedFd>),
-    /// Nothing is there now.
+    /// There is no packet now.
     Nothing,
     /// The other end is gone.
     End,
@@ -67,7 +67,7 @@ fn socket() -> Result<OwnedFd> {
     net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
 }
 
-/// An exporter's socket. Where the system can forbid it, no process sends files to it.
+/// Makes an exporter's socket. If the system can forbid it, no process can send files to it.
 pub(super) fn listen(exporter: u128) -> Result<OwnedFd> {
     let listener = socket()?;
     let _ = refuse_files(&listener);
@@ -77,7 +77,7 @@ pub(super) fn listen(exporter: u128) -> Result<OwnedFd> {
     Ok(listener)
 }
 
-/// The next importer, if one is there.
+/// Accepts the next importer, if there is one.
 pub(super) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>> {
     match net::accept_with(listener, SocketFlags::CLOEXEC) {
         Ok(socket) => Ok(Some(socket)),
@@ -86,7 +86,7 @@ pub(super) fn accept(listener: &OwnedFd) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// A connection to an exporter, until a deadline.
+/// Connects to an exporter, until a deadline.
 pub(super) fn connect(exporter: u128, until: Instant) -> Result<OwnedFd> {
     let connection = socket()?;
     wait_until(&connection, Timeout::Send, until)?;
@@ -94,7 +94,7 @@ pub(super) fn connect(exporter: u128, until: Instant) -> Result<OwnedFd> {
     Ok(connection)
 }
 
-/// What is sent or received by waiting is waited for until then.
+/// Sets the deadline for sends or receives that wait.
 pub(super) fn wait_until(connection: &OwnedFd, what: Timeout, until: Instant) -> Result<()> {
     let rest = until.saturating_duration_since(Instant::now());
     if rest.is_zero() {
@@ -103,14 +103,14 @@ pub(super) fn wait_until(connection: &OwnedFd, what: Timeout, until: Instant) ->
     set_socket_timeout(connection, what, Some(rest.max(Duration::from_millis(1))))
 }
 
-/// Who made the other end.
+/// Returns the identity of the process that made the other end.
 pub(super) fn party(connection: &OwnedFd) -> Result<Party> {
     let peer = socket_peer(connection).map_err(errno)?;
     Ok(Party { process: peer.process, user: peer.user })
 }
 
-/// A file that can be read from once a process has ended, and with it all that it had open; none where the system has
-/// no such files. That the system has no room for one is an error: nothing may be lent without it.
+/// Returns a file that becomes readable once a process has ended and everything that it had open is closed, or `None`
+/// if the system has no such files. It is an error if the system has no room for one: nothing may be lent without it.
 pub(super) fn life(connection: &OwnedFd, party: Party) -> Result<Option<OwnedFd>> {
     match socket_peer_file(connection).map_err(errno) {
         Ok(file) => return Ok(Some(file)),
@@ -123,14 +123,14 @@ pub(super) fn life(connection: &OwnedFd, party: Party) -> Result<Option<OwnedFd>
         Err(Errno::NOSYS) => return Ok(None),
         Err(error) => return Err(error),
     };
-    // While the process's connection stands, the number is still its own.
+    // While the process's connection exists, the number still belongs to it.
     match is_hung_up(connection) {
         true => Err(Errno::SRCH),
         false => Ok(Some(file)),
     }
 }
 
-/// Tells a process from others; `connection` stands for it where nothing else does.
+/// Returns the key of a process. `connection` stands for it if nothing else does.
 pub(super) fn process_key(party: Party, life: Option<&OwnedFd>, connection: u64) -> ProcessKey {
     let number = life.and_then(|life| {
         let is_own = rustix::fs::fstatfs(life).is_ok_and(|system| system.f_type as u64 == PIDFS);
@@ -143,20 +143,20 @@ pub(super) fn process_key(party: Party, life: Option<&OwnedFd>, connection: u64)
     }
 }
 
-/// Whether the other end has gone or will say nothing more.
+/// Returns `true` if the other end is gone or will send nothing more.
 pub(super) fn is_hung_up(connection: &OwnedFd) -> bool {
     let mut ends = [PollFd::new(connection, PollFlags::RDHUP)];
     let _ = poll(&mut ends, Some(&Timespec::default()));
     ends[0].revents().intersects(PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR)
 }
 
-/// Waits until a packet can be sent, for so long at most.
+/// Waits until a packet can be sent, for at most `time`.
 pub(super) fn wait_for_room(connection: &OwnedFd, time: Duration) {
     let patience = Timespec { tv_sec: 0, tv_nsec: time.subsec_nanos().into() };
     let _ = poll(&mut [PollFd::new(connection, PollFlags::OUT)], Some(&patience));
 }
 
-/// Whether a process has ended, given its file.
+/// Returns `true` if the process of this pidfd has ended.
 pub(super) fn is_over(life: &OwnedFd) -> bool {
     poll(&mut [PollFd::new(life, PollFlags::IN)], Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
 }
@@ -165,25 +165,25 @@ fn errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
-/// Waits until a file can be read from, or is at its end.
+/// Waits until a file is readable or at its end.
 pub(super) fn wait_for(file: &OwnedFd) {
     while poll(&mut [PollFd::new(file, PollFlags::IN)], None) == Err(Errno::INTR) {}
 }
 
-/// Nothing is sent or received any more.
+/// Shuts the connection down: nothing is sent or received any more.
 pub(super) fn hang_up(connection: &OwnedFd) {
     let _ = net::shutdown(connection, net::Shutdown::Both);
 }
 
-/// Two ends that know each other: what is sent through one reaches whoever has the other.
+/// Makes two connected sockets: what is sent through one is received through the other.
 pub(super) fn pair() -> Result<(OwnedFd, OwnedFd)> {
     net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
 }
 
-/// Sends a packet with files. `waits`: for room, for a while; else no room is an error.
+/// Sends a packet with files. With `waits`, waits a while for room; otherwise no room is an error.
 pub(super) fn send(connection: &OwnedFd, packet: &[u8], files: &[BorrowedFd<'_>], waits: bool) -> Result<()> {
     if process::is_forked() {
-        // The line is the parent's: this process does not use it.
+        // The socket belongs to the parent; a forked process does not use it.
         return Err(Errno::PERM);
     }
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FETCH_CHUNKS_MAX))];
@@ -201,18 +201,18 @@ pub(super) fn send(connection: &OwnedFd, packet: &[u8], files: &[BorrowedFd<'_>]
     }
 }
 
-/// Room for any packet.
+/// Makes a buffer for any packet.
 pub(super) fn room() -> Vec<u8> {
     vec![0; MESSAGE_BYTES_MAX]
 }
 
-/// Takes a packet that may hold no files, without waiting and without touching a file: one with files stays where it
-/// is, and is an error. (What closing a stranger's file costs is not known.)
+/// Receives a packet that may have no files, without waiting and without touching a file. A packet with files stays
+/// in the socket and is an error. (The cost of closing an unknown file is not known.)
 pub(super) fn take(connection: impl AsFd, room: &mut [u8]) -> Result<Received> {
     let mut take = |flags| loop {
         let (mut packet, mut none) = ([IoSliceMut::new(room)], RecvAncillaryBuffer::default());
         match net::recvmsg(&connection, &mut packet, &mut none, flags | RecvFlags::DONTWAIT) {
-            // A reset is reported once: what was sent before it lies behind it, or the end.
+            // A reset is reported once. The packets sent before it, or the end, come after it.
             Err(Errno::INTR | Errno::CONNRESET) => {}
             other => break other,
         }
@@ -228,14 +228,14 @@ pub(super) fn take(connection: impl AsFd, room: &mut [u8]) -> Result<Received> {
     Ok(if got.bytes == 0 { Received::End } else { Received::Packet(got.bytes, Vec::new()) })
 }
 
-/// Takes a packet. `waits`: for a while; else for nothing.
+/// Receives a packet. With `waits`, waits for a while; otherwise does not wait.
 pub(super) fn receive(connection: impl AsFd, room: &mut [u8], waits: bool) -> Result<Received> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(FILES_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | if waits { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
     let got = loop {
         match net::recvmsg(&connection, &mut [IoSliceMut::new(room)], &mut control, flags) {
-            // A reset is reported once: what was sent before it lies behind it, or the end.
+            // A reset is reported once. The packets sent before it, or the end, come after it.
             Err(Errno::INTR | Errno::CONNRESET) => {}
             Err(Errno::AGAIN) if !waits => return Ok(Received::Nothing),
             other => break other?,
@@ -248,7 +248,7 @@ pub(super) fn receive(connection: impl AsFd, room: &mut [u8], waits: bool) -> Re
         }
     }
     if got.flags.contains(ReturnFlags::CTRUNC) {
-        // Files that this process has no room for: no process sends more than there is room for here.
+        // This process has no room for the files: no process sends more than the control buffer holds.
         return Err(Errno::MFILE);
     }
     if got.flags.contains(ReturnFlags::TRUNC) {
@@ -257,7 +257,7 @@ pub(super) fn receive(connection: impl AsFd, room: &mut [u8], waits: bool) -> Re
     Ok(if got.bytes == 0 { Received::End } else { Received::Packet(got.bytes, files) })
 }
 
-/// A random number that cannot be guessed.
+/// Returns a random number that cannot be guessed.
 pub(super) fn random() -> Result<u128> {
     let mut bytes = [0u8; 16];
     let mut filled = 0;
@@ -270,16 +270,16 @@ pub(super) fn random() -> Result<u128> {
     Ok(u128::from_ne_bytes(bytes))
 }
 
-/// This process's user; none where its user namespace shows several users as one, this process's among them.
+/// Returns this process's user, or `None` if its user namespace shows several users, including this one, as the same.
 pub(super) fn own_user() -> Option<u32> {
     let user = rustix::process::geteuid().as_raw();
     (user != UNMAPPED || shows_all_users()).then_some(user)
 }
 
-/// The user that others are shown as whom a user namespace does not know.
+/// The user that a user namespace shows for users that it does not know.
 const UNMAPPED: u32 = 65534;
 
-/// Whether this process's user namespace knows every user.
+/// Returns `true` if this process's user namespace knows every user.
 fn shows_all_users() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     map.split_whitespace().eq(["0", "0", "4294967295"])

@@ -1,8 +1,8 @@
-//! The one thread of a device that shares: it waits for sockets, for times, and for devices.
+//! The one thread of a device that shares: it waits for sockets, times and devices.
 //!
-//! What waits is an [`Entry`]. The thread calls it when its file is ready, when its time has come, or when it is called
-//! by its number ([`Watch::call`]); what it does then waits for nothing. The thread starts with the first entry and
-//! ends with the last.
+//! An [`Entry`] is something that waits. The thread calls an entry when its file is ready, when its time has come, or
+//! when its number is called ([`Watch::call`]). The entry's work then waits for nothing. The thread starts with the
+//! first entry and ends with the last.
 //!
 //! No file becomes ready where a device passes an event. A host device has waiters instead, which call the entry at
 //! once. CUDA has a host function in a stream for that, but other host functions that block hold it up, and a stream
@@ -28,48 +28,50 @@ use rustix::io::{Errno, Result};
 use crate::clock::device_event::DeviceEvent;
 use crate::sync::ranks;
 
-/// What waits.
+/// Something that the thread waits for.
 pub(super) trait Entry: Send + fmt::Debug {
-    /// The file that it waits for, if it does. It is watched once at a time: who needs it both ways duplicates it.
+    /// Returns the file to wait for, if there is one. A file is watched only once at a time: an entry that needs it
+    /// in both directions must duplicate it.
     fn file(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Whether it waits until it can send; else until there is something to receive.
+    /// Returns `true` if it waits until it can send, `false` if it waits for something to receive.
     fn is_to_send(&self) -> bool {
         false
     }
 
-    /// The file is ready, or its other end is gone, or the time has come, or it is called. Called with no locks held.
+    /// Called, with no locks held, when the file is ready or its other end is gone, when the time has come, or when
+    /// the number is called.
     fn ready(&mut self, called: Called<'_>) -> Next;
 }
 
-/// Which entry is called.
+/// The entry that is called.
 #[derive(Clone, Copy)]
 pub(super) struct Called<'w> {
     pub(super) watch: &'w Arc<Watch>,
     pub(super) number: u64,
 }
 
-/// What follows.
+/// The next step of an entry.
 pub(super) enum Next {
-    /// It waits no more.
+    /// It does not wait any more.
     Done,
-    /// It waits again, until then at the latest.
+    /// It waits again, at most until this time.
     Again(Option<Instant>),
 }
 
-/// Files that become ready at a time; others follow in the next round.
+/// The most files reported at a time. The others follow in the next round.
 const READY_MAX: usize = 64;
-/// The file that calls the thread.
+/// The number of the eventfd that wakes the thread.
 const BELL: u64 = u64::MAX;
 
-/// What a device waits for.
+/// The entries of a device.
 #[derive(Debug)]
 pub(super) struct Watch {
     epoll: OwnedFd,
-    /// Readable where entries are called, or a round is asked for.
+    /// Readable if entries are called or a round is requested.
     bell: OwnedFd,
     waiting: Mutex<ranks::Table, Waiting>,
-    /// A round is made.
+    /// Signalled when a round has ended.
     turned: Condvar,
 }
 
@@ -79,7 +81,7 @@ struct Waiting {
     next: u64,
     has_thread: bool,
     called: Vec<u64>,
-    /// Rounds that were asked for, and those that are made.
+    /// The number of rounds that were requested, and that were made.
     asked: u64,
     made: u64,
 }
@@ -92,8 +94,8 @@ impl Watch {
         Ok(Arc::new(Watch { epoll, bell, waiting: Mutex::default(), turned: Condvar::new() }))
     }
 
-    /// Waits for one more: its number. Where the system has no room for that, the caller gets it back. What has no file
-    /// is called at once.
+    /// Adds an entry, and returns its number. If the system has no room for it, the caller gets it back. An entry
+    /// without a file is called at once.
     pub(super) fn add<E: Entry + 'static>(self: &Arc<Self>, entry: E) -> std::result::Result<u64, E> {
         let mut waiting = lock(&self.waiting);
         if !waiting.has_thread {
@@ -116,18 +118,18 @@ impl Watch {
         Ok(number)
     }
 
-    /// Has the thread call an entry.
+    /// Makes the thread call an entry.
     pub(super) fn call(&self, number: u64) {
         lock(&self.waiting).called.push(number);
         self.ring();
     }
 
     fn ring(&self) {
-        // Where it has no room for one more it is readable already.
+        // If it has no room for another write, it is readable already.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// Waits until the thread has seen to all that is there now, for a second at most.
+    /// Waits until the thread has handled everything that is there now, for a second at most.
     pub(super) fn round(&self) {
         let until = Instant::now() + Duration::from_secs(1);
         let mut waiting = lock(&self.waiting);
@@ -143,7 +145,7 @@ impl Watch {
         }
     }
 
-    /// The thread.
+    /// Runs the thread.
     fn run(self: &Arc<Self>) {
         while let Some((until, asked)) = self.begin_round() {
             self.wait(until).into_iter().for_each(|number| self.attend(number));
@@ -152,8 +154,9 @@ impl Watch {
         }
     }
 
-    /// Until when the thread waits, and how many rounds were asked for before it looks at files: what was there then is
-    /// seen to. None where nothing is waited for, and the thread ends.
+    /// Returns the time until which the thread waits, and the number of rounds requested before it looks at files:
+    /// everything that was there at these requests is handled in this round. Returns `None` if there are no entries,
+    /// and the thread ends.
     fn begin_round(&self) -> Option<(Option<Instant>, u64)> {
         let mut waiting = lock(&self.waiting);
         waiting.has_thread = !waiting.all.is_empty();
@@ -168,19 +171,19 @@ impl Watch {
         Some((until, waiting.asked))
     }
 
-    /// Waits for the next ones.
+    /// Waits for the next entries to call.
     fn wait(&self, until: Option<Instant>) -> Vec<u64> {
         let rest = until.map(|until| until.saturating_duration_since(Instant::now()).min(Duration::from_secs(3600)));
         let rest = rest.and_then(|rest| Timespec::try_from(rest).ok());
         let mut events: Vec<epoll::Event> = Vec::with_capacity(READY_MAX);
         match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), rest.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            // Not in a hot loop, whatever is wrong.
+            // Whatever the error is, do not loop without a pause.
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
         let mut ready: Vec<u64> =
             events.iter().map(|event| event.data.u64()).filter(|number| *number != BELL).collect();
-        // Before the list is taken: what is called later rings again.
+        // Read before the list is taken: later calls ring again.
         let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         let now = Instant::now();
         let mut waiting = lock(&self.waiting);
@@ -195,7 +198,8 @@ impl Watch {
 
     fn attend(self: &Arc<Self>, number: u64) {
         let Some((_, mut entry)) = lock(&self.waiting).all.remove(&number) else { return };
-        // What panics waits no more, and the others do: the last handle of a device may go here, with what it keeps.
+        // An entry that panics does not wait any more, and the others go on. The last handle of a device may be
+        // dropped here, with everything that it owns.
         let next = unless_panic(|| entry.ready(Called { watch: self, number })).unwrap_or(Next::Done);
         if let Next::Again(until) = next {
             let (data, flags) = (epoll::EventData::new_u64(number), flags(&*entry));
@@ -211,12 +215,12 @@ impl Watch {
     }
 }
 
-/// Does something. What a panic carries is let go: to drop it may panic again.
+/// Runs a function. The payload of a panic is leaked, because its drop may panic again.
 fn unless_panic<R>(act: impl FnOnce() -> R) -> Option<R> {
     catch_unwind(AssertUnwindSafe(act)).map_err(std::mem::forget).ok()
 }
 
-/// Each is reported once, until it waits again.
+/// Each entry is reported once, until it waits again.
 fn flags(entry: &(impl Entry + ?Sized)) -> epoll::EventFlags {
     let what = if entry.is_to_send() { epoll::EventFlags::OUT } else { epoll::EventFlags::IN };
     what | epoll::EventFlags::ONESHOT
@@ -229,7 +233,7 @@ impl HostWaiter for Watch {
     }
 }
 
-/// When a device that does not call is asked again.
+/// The times at which a device that does not call is polled.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     began: Option<Instant>,
@@ -265,7 +269,7 @@ mod tests {
     use super::super::socket;
     use super::*;
 
-    /// Counts how often it was called, and ends with the first byte.
+    /// Counts its calls, and ends with the first byte.
     #[derive(Debug)]
     struct Counted(OwnedFd, Arc<AtomicU64>, Option<Duration>);
 
@@ -304,14 +308,14 @@ mod tests {
             socket::send(&first.1, &[1], &[], false).expect("it is there");
             eventually(|| calls.load(Ordering::Acquire) == 1);
             assert!(!is_idle());
-            // The other end is gone: that is called, too.
+            // The other end is gone, which is a call, too.
             drop(second.1);
             eventually(|| calls.load(Ordering::Acquire) == 2 && is_idle());
             assert_eq!(Arc::strong_count(&calls), 1);
         }
     }
 
-    /// Panics once it is called, and again when it is dropped.
+    /// Panics when it is called, and again when it is dropped.
     #[derive(Debug)]
     struct Panics(OwnedFd);
 
@@ -350,7 +354,7 @@ mod tests {
         let (calls, (file, other)) = (Arc::<AtomicU64>::default(), socket::pair().expect("there is room"));
         let counted = Counted(file, Arc::clone(&calls), Some(Duration::from_millis(1)));
         watch.add(counted).expect("there is room");
-        // It gets its time by a call for nothing, and the thread learns of that in the next round.
+        // The time is set by an empty call, and the thread takes it up in the next round.
         let number = *lock(&watch.waiting).all.keys().next().expect("it waits");
         watch.attend(number);
         let (next, wake) = socket::pair().expect("there is room");

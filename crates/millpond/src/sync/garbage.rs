@@ -1,11 +1,11 @@
-//! What may run the program's own code when it is dropped, put aside until no lock is held.
+//! Values whose drop may run the program's own code, kept until no lock is held.
 //!
-//! A kernel may own anything: buffers, streams, a device. Its drop may call the library again, block, or panic. So what
-//! is refused or lost on the way is dropped later, from here.
+//! A kernel may own anything: buffers, streams, a device. Its drop may call the library again, block, or panic. So
+//! values that are refused or lost during a call are dropped later, from here.
 //!
-//! Invariant **dropped-last**: garbage is made before the locks of its call are taken, and dropped after they are given
-//! back, also where a panic passes. The borrow checker holds it: who may drop such a value under a lock takes
-//! `&mut` the guard `<'g>` and `&'g Garbage`, so that the garbage outlives the guard.
+//! Invariant **dropped-last**: garbage is made before the locks of its call are taken, and dropped after they are
+//! released, also when a panic passes. The borrow checker enforces this: code that may drop such a value under a lock
+//! takes `&mut` the guard `<'g>` and `&'g Garbage`, so that the garbage outlives the guard.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use crate::sync::ranks;
 
-/// See the module.
+/// Values to be dropped last. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Garbage(RefCell<SmallVec<[Box<dyn Any>; 1]>>);
 
@@ -27,13 +27,13 @@ pub(crate) struct Held<'g, T: 'static> {
 }
 
 impl Garbage {
-    /// To be dropped with this.
+    /// Adds a value, to be dropped with this.
     #[cold]
     pub(crate) fn put<T: 'static>(&self, value: T) {
         self.0.borrow_mut().push(Box::new(value));
     }
 
-    /// Holds a value for as long as it may still be refused.
+    /// Holds a value while it may still be refused.
     pub(crate) fn hold<T: 'static>(&self, value: T) -> Held<'_, T> {
         Held { value: Some(value), garbage: self }
     }
@@ -49,7 +49,7 @@ impl Drop for Garbage {
 }
 
 impl<T> Held<'_, T> {
-    /// It has found its place.
+    /// Takes the value out, because it has found its place.
     pub(crate) fn take(mut self) -> T {
         self.value.take().expect("it is taken once")
     }
@@ -84,7 +84,7 @@ mod tests {
 
     use super::Garbage;
 
-    /// Says whether a lock was free when it was dropped.
+    /// Records, when it is dropped, whether a lock was free.
     struct Looks(&'static Mutex<u32>, &'static Mutex<Vec<bool>>);
 
     impl Drop for Looks {

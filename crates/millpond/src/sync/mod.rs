@@ -1,4 +1,5 @@
-//! Ground floor: the ranks of locks, and what is dropped behind them. Knows nothing of devices.
+//! The lowest layer: the ranks of locks, and values that are dropped after the locks. Depends on nothing about
+//! devices.
 
 pub(crate) mod garbage;
 pub(crate) mod ranks;

@@ -1,7 +1,7 @@
 //! The ranks of this crate's locks.
 //!
 //! A thread that waits for a lock holds none of a later rank (`millpond_driver::locks`). Under a lock of the rank
-//! [`Table`] no other one of this crate is taken, but those of a trace.
+//! [`Table`], no other lock of this crate is taken, except those of a trace.
 
 use millpond_driver::locks;
 
@@ -10,11 +10,11 @@ millpond_driver::ranks! {
     TracesAskedFor "the traces that the environment asks for";
     PerThread "the threads' streams";
     Trusted "streams and users of memory of a trusted program";
-    /// The legacy default stream's may be held while another stream's is taken.
+    /// The legacy default stream's lock may be held while another stream's is taken.
     Stream "a stream" several;
     Unclosed "streams that are not closed yet";
     Run "an instance's launches";
-    /// Of traced programs only.
+    /// Used by traced programs only.
     TracedEvents "what a trace says of external events";
     Captures "captures in progress";
     GraphMemory "the graphs' memory";
@@ -22,9 +22,9 @@ millpond_driver::ranks! {
     /// Nothing is received, sent, accepted or closed under it.
     Connection "a connection";
     Heap "a pool's heap";
-    /// In the order of their numbers.
+    /// Taken in the order of their numbers.
     Life "a life" several;
-    /// In the order of their devices and pools.
+    /// Taken in the order of their devices and pools.
     Grants "a pool's grants" several;
     NativeAlone "a graph's native instance";
     Sharing "what is shared with other processes";

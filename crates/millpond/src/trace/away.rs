@@ -1,5 +1,5 @@
-//! What leaves a trace: an event of its devices that a device of another trace, or of none, waits for. Who learns of
-//! the event by such a device learns it in the event's own trace, too.
+//! Events that are waited for outside their trace: a device of another trace, or without one, waits for an event of a
+//! traced device. If the host learns of the event through such a device, the event's own trace shows that, too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,27 +11,27 @@ use millpond_driver::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::tracer::{TracedEvent, Tracer};
 
-/// The events that were waited for elsewhere and that the process has not synchronised with yet, with where they stand.
+/// The events that were waited for elsewhere and that the process has not synchronised with yet, with their points.
 static AWAY: Mutex<ranks::Away, Vec<(Point, Arc<TracedEvent>)>> = Mutex::new(Vec::new());
 
-/// Whether there ever was one.
+/// `true` once there was such an event.
 static IS_USED: AtomicBool = AtomicBool::new(false);
 
-/// A device that writes no such trace waits for an event, which stands at a point.
+/// Records that a device outside the event's trace waits for an event at a point.
 #[cold]
 pub(crate) fn leave(at: Point, event: &Arc<TracedEvent>) {
     IS_USED.store(true, Ordering::Release);
     lock(&AWAY).push((at, Arc::clone(event)));
 }
 
-/// A stream waits for what comes after all points that it `covers`: those of its own trace are waited for there.
+/// Makes a stream wait for the events whose points it `covers`: those of its own trace are waited for there.
 #[cold]
 pub(crate) fn wait(tracer: &Tracer, covers: impl Fn(Point) -> bool, write: impl Fn(&TracedEvent)) {
     let is_back = |(at, event): &&(Point, Arc<TracedEvent>)| event.is_of(tracer) && covers(*at);
     lock(&AWAY).iter().filter(is_back).for_each(|(_, event)| write(event));
 }
 
-/// The process has synchronised with all that it `covers`.
+/// Records that the process has synchronised with all points that it `covers`.
 #[inline]
 pub(crate) fn synchronize(covers: impl Fn(Point) -> bool) {
     if !IS_USED.load(Ordering::Acquire) {

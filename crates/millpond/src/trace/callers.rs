@@ -1,4 +1,5 @@
-//! Where calls stand in programs of other languages: a library for those says it for each operation of a trace.
+//! The places of calls in programs of other languages. A library for such a language supplies them for each operation
+//! of a trace.
 
 use std::sync::OnceLock;
 
@@ -9,25 +10,25 @@ use crate::names::shown::{hide_rust, shown};
 /// A line of a program that calls the library through another language.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Caller {
-    /// The source file, or whatever is known of the place: a function, an object.
+    /// The source file, or whatever is known of the place: a function, an object file.
     pub file: String,
-    /// The line, counted from 1; 0 where it is not known.
+    /// The line, counted from 1; 0 if it is not known.
     pub line: u32,
 }
 
 static FIND: OnceLock<fn() -> Option<Caller>> = OnceLock::new();
 
-/// Traces of this process name the lines that `find` gives, which is asked on the thread that makes a call, instead of
-/// those of Rust, which no text names any more. The first one stays.
+/// Makes traces of this process show the lines that `find` returns instead of lines of Rust source, which no text
+/// shows any more. `find` is called on the thread that makes a call. The first function set stays.
 ///
 /// `find` runs while locks of the library are held: it must neither call the library nor wait for a thread that may.
-/// Where it gives `None` or panics, no line is written.
+/// If it returns `None` or panics, no line is written.
 pub fn name_callers_with(find: fn() -> Option<Caller>) {
     hide_rust();
     let _ = FIND.set(find);
 }
 
-/// Where something was done, behind what it was: ` at src/main.rs:7`.
+/// Returns the place of an operation, to follow its description: ` at src/main.rs:7`.
 #[cold]
 pub(crate) fn at(place: Place) -> String {
     match shown(place) {
@@ -39,13 +40,13 @@ pub(crate) fn at(place: Place) -> String {
     }
 }
 
-/// Whether lines are those of another language, and the one of the call that is going on.
+/// Returns `Some` if places are in another language, with the caller of the current call if it is known.
 #[inline]
 pub(crate) fn of_call() -> Option<Option<Caller>> {
     FIND.get().map(|find| ask(*find))
 }
 
-/// A panic of the program's would leave what a call has done out of the trace, and a capture half begun.
+/// Without this, a panic of the program's function would leave the call out of the trace, and a capture half begun.
 fn ask(find: fn() -> Option<Caller>) -> Option<Caller> {
     std::panic::catch_unwind(find).ok().flatten()
 }

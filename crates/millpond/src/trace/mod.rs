@@ -1,4 +1,4 @@
-//! What the program does, written down as it is decided.
+//! Traces: the operations of the program, written as they are decided.
 
 pub(crate) mod away;
 pub(crate) mod callers;
@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use crate::sync::ranks;
 
-/// What a trace calls tickets and leases.
+/// The numbers of tickets and leases in a trace.
 #[derive(Debug, Default)]
 pub(crate) struct TracedShares(Mutex<ranks::Traced, Names>);
 

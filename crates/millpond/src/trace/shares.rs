@@ -1,7 +1,7 @@
-//! What a trace says of sharing: tickets, imports by other processes, and processes that went.
+//! Sharing in a trace: tickets, imports by other processes, and processes that have ended.
 //!
-//! An importer is a host of a process of its own. Its uses are its own trace's; here it takes memory and lets go of it,
-//! also where it is gone. What it imported from others a process's trace has as memory that was there at once.
+//! An importer is a host of another process. Its uses are in its own trace; here it imports memory and drops it, also
+//! when it is gone. In a process's own trace, memory that it imported is an immediate allocation.
 
 use millpond_core::ids::{AllocId, DeviceId, HostId, ProcessId, TicketId};
 use millpond_core::op::{Op, Place, Space, What};
@@ -12,7 +12,7 @@ use millpond_driver::process;
 use crate::trace::tracer::{MAIN, Tracer};
 
 impl Tracer {
-    /// Memory is offered.
+    /// Traces an export.
     #[cold]
     pub(crate) fn exported(&self, id: AllocId, generation: u64, nonce: u128) {
         let mut names = lock(&self.shares.0);
@@ -23,7 +23,7 @@ impl Tracer {
         self.push(Place::Unknown, What::Export { memory: self.memory(id, generation), ticket });
     }
 
-    /// An importer is there: who stands for it.
+    /// Traces a new importer, and returns the host that stands for it.
     #[cold]
     pub(crate) fn process(&self, process: u32) -> HostId {
         let host = self.new_host();
@@ -31,7 +31,7 @@ impl Tracer {
         host
     }
 
-    /// An importer got memory; it knows what this process did.
+    /// Traces an import by an importer, which knows what this process did.
     #[cold]
     pub(crate) fn lent(&self, host: HostId, nonce: u128, lease: LeaseId) {
         let memory = self.new_memory();
@@ -43,14 +43,14 @@ impl Tracer {
         self.push_by(host, What::Import { ticket, memory });
     }
 
-    /// An importer let go, and this process knows.
+    /// Traces the return of a lease, which this process knows of.
     #[cold]
     pub(crate) fn released(&self, lease: LeaseId) {
         let Some((_, memory)) = lock(&self.shares.0).leases.remove(&lease) else { return };
         self.push(Place::Unknown, What::Drop { memory });
     }
 
-    /// An importer is gone: what it held is given back.
+    /// Traces the end of an importer: what it held is returned.
     #[cold]
     pub(crate) fn process_ended(&self, host: HostId) {
         let mut held = Vec::new();
@@ -66,7 +66,7 @@ impl Tracer {
         held.into_iter().for_each(|memory| self.push_by(MAIN, What::Drop { memory }));
     }
 
-    /// Memory of another process is there.
+    /// Traces an import by this process.
     #[cold]
     pub(crate) fn imported(&self, id: AllocId, generation: u64, bytes: u64) {
         let (memory, space) = (self.memory(id, generation), Space::Device(DeviceId(self.device)));

@@ -1,11 +1,11 @@
-//! Writes what the program does into a file, operation by operation, as it is decided.
+//! Writes the program's operations to a file, as they are decided.
 //!
-//! Each site of the library that decides something has one line that calls the [`Tracer`] of its device, where there is
-//! one. What was refused because the program is wrong is written as what it asked for: whoever reads the trace refuses
-//! it, too. What the device could not do did not happen and is not written. Streams, memory and graphs of several
-//! devices share one trace: numbers of later devices begin higher. A capture is written as the nodes that it makes, so
-//! that a graph looks the same however it was built. The file is in `names/trace_file.rs`. Locks: the output's is the
-//! last of all.
+//! Each place in the library that decides something has one line that calls the [`Tracer`] of its device, if there is
+//! one. An operation that was refused because the program is wrong is written as it was requested: a reader of the
+//! trace refuses it, too. An operation that the device could not do did not happen and is not written. Streams,
+//! memory and graphs of several devices share one trace: the numbers of later devices begin higher. A capture is
+//! written as the nodes that it makes, so that a graph looks the same however it was built. The file itself is in
+//! `names/trace_file.rs`. Locks: the output's is the last of all.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -31,20 +31,20 @@ use crate::names::trace_file::{Shared, Trace};
 use crate::sync::ranks;
 use crate::trace::{TracedShares, callers};
 
-/// Numbers of a device begin this much above those of the one before.
+/// The number of bits by which a device's number is shifted: the numbers of its things begin there.
 const DEVICE_SHIFT: u32 = 24;
 
-/// Numbers of a device's memory end here in a trace; those of its graphs' memory are above.
+/// The end of the numbers of a device's memory in a trace. Memory of its graphs has numbers above this.
 const OWN_MEMORY_END: u32 = 1 << (DEVICE_SHIFT - 1);
 
-/// Why a trace takes no other device.
+/// The reason why a trace takes no further device.
 const FULL: &str = "the trace has had 255 devices, and has no room for another: create one more";
 
-/// Why a trace ends before its program.
+/// The reason why a trace ends before its program.
 const NO_NUMBERS: &str =
     "a device has had more streams, pools, graphs or memory of graphs than a trace has numbers for";
 
-/// Writes what one device does.
+/// Writes the operations of one device.
 #[derive(Debug)]
 pub(crate) struct Tracer {
     pub(crate) shared: Arc<Shared>,
@@ -52,15 +52,15 @@ pub(crate) struct Tracer {
     pub(crate) context: u32,
     pub(crate) device: u32,
     pub(crate) nodes: Mutex<ranks::Traced, NodeNumbers>,
-    /// For graphs that were refused nodes: how many nodes each of those came after.
+    /// For graphs that were refused nodes: for each refused node, the number of nodes that the graph had before it.
     pub(crate) refused: Mutex<ranks::Traced, FxHashMap<GraphId, Vec<u32>>>,
-    /// Counted down from the top, so that they never meet the device's own.
+    /// Counted down from the top, so that these numbers never meet the device's own.
     next_node: AtomicU32,
-    /// What the trace calls what is shared.
+    /// The numbers of shared things in the trace.
     pub(crate) shares: TracedShares,
 }
 
-/// An event, as a trace knows it; it ends with the last handle.
+/// An event in a trace. It is destroyed with the last handle.
 #[derive(Debug)]
 pub(crate) struct TracedEvent {
     tracer: Arc<Tracer>,
@@ -68,12 +68,12 @@ pub(crate) struct TracedEvent {
 }
 
 impl TracedEvent {
-    /// Whose it is.
+    /// Returns the tracer of its device.
     pub(crate) fn tracer(&self) -> &Tracer {
         &self.tracer
     }
 
-    /// Whether this one writes its trace.
+    /// Returns `true` if `tracer` writes the event's trace.
     pub(crate) fn is_of(&self, tracer: &Tracer) -> bool {
         tracer.is_beside(&self.tracer)
     }
@@ -91,35 +91,35 @@ impl Drop for TracedEvent {
 
 pub(crate) type Caller = &'static Location<'static>;
 
-/// The name of a life of an allocation.
+/// Returns the name of an allocation.
 fn life(id: AllocId, generation: u64) -> Memory {
     Memory { id, generation }
 }
 
-/// Who stands for all threads, where it is all one which of them calls.
+/// Stands for all threads where it does not matter which one calls.
 pub(crate) const MAIN: HostId = HostId(0);
 
-/// The calling thread.
+/// Returns the host of the calling thread.
 fn thread() -> HostId {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     thread_local!(static OWN: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
     HostId(OWN.with(|own| *own))
 }
 
-/// What the trace calls memory of alloc nodes. Memory outlives its graph, and so do its names.
+/// The names of alloc nodes' memory in the trace. Memory outlives its graph, and so do its names.
 #[derive(Debug, Default)]
 pub(crate) struct NodeNumbers {
     pub(crate) of: FxHashMap<GraphId, FxHashMap<GraphAllocId, AllocId>>,
-    /// Graphs that are gone, the oldest first, and how many numbers those have.
+    /// The graphs that are gone, the oldest first, and the count of their numbers.
     pub(crate) gone: VecDeque<GraphId>,
     pub(crate) gone_numbers: usize,
 }
 
 impl Tracer {
-    /// For a new device: by its setting, or as the environment asks.
+    /// Makes the tracer of a new device: by its setting, or by the environment.
     ///
     /// # Errors
-    /// The trace of the setting is full.
+    /// If the trace of the setting is full.
     pub(crate) fn of(context: u32, setting: Option<Trace>) -> Result<Option<Arc<Tracer>>> {
         let found = match setting {
             Some(trace) => match trace.add_device() {
@@ -131,7 +131,7 @@ impl Tracer {
         let Some((trace, device)) = found else { return Ok(None) };
         let mut output = lock(&trace.shared.output);
         trace.shared.open.fetch_add(1, Ordering::Relaxed);
-        // What cannot be written now cannot be later either, and that is said then.
+        // A write error now is reported at the next write.
         let _ = output.reopen();
         drop(output);
         let (nodes, refused, next_node, shares) = Default::default();
@@ -139,17 +139,17 @@ impl Tracer {
         Ok(Some(Arc::new(Tracer { shared, context, device, nodes, refused, next_node, shares })))
     }
 
-    /// The device is gone.
+    /// Closes the tracer when the device is gone.
     pub(crate) fn close(&self) {
-        // The last device and the next one: whoever comes second finds what the first has written.
+        // The lock orders the last device and a new one: the second one finds what the first has written.
         let mut output = lock(&self.shared.output);
         if self.shared.open.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // What cannot be written is lost, as in a crash.
+            // Bytes that cannot be written are lost, as in a crash.
             let _ = output.finish();
         }
     }
 
-    /// Has an operation written down that was refused, if it is the program that is wrong.
+    /// Traces an operation that was refused, if the program is wrong.
     #[cold]
     pub(crate) fn refused<T: Deref<Target = Tracer>>(tracer: Option<&T>, error: &Error, write: impl FnOnce(&T)) {
         if let Some(tracer) = tracer.filter(|_| error.is_verdict()) {
@@ -157,13 +157,14 @@ impl Tracer {
         }
     }
 
-    /// Writes what there is.
+    /// Writes all pending operations.
     pub(crate) fn flush(&self) -> std::io::Result<()> {
         process::refuse_forked().map_err(std::io::Error::other)?;
         lock(&self.shared.output).write(Writer::seal)
     }
 
-    /// What the trace calls what has this number on the device. Where there are too many, the trace ends.
+    /// Returns the number in the trace of something with this number on the device. If there are too many, the trace
+    /// ends.
     pub(crate) fn number(&self, of_device: u32) -> u32 {
         self.number_below(1 << DEVICE_SHIFT, of_device)
     }
@@ -187,7 +188,7 @@ impl Tracer {
         GraphId(self.number(graph.0))
     }
 
-    /// Writes down what a capture may forbid its own thread only: by which thread it is done.
+    /// Traces an operation that a capture may forbid its own thread only: the calling thread is recorded.
     pub(crate) fn push_of_thread(&self, place: Place, what: What) {
         self.push_op(&Op { host: thread(), place, what });
     }
@@ -213,16 +214,16 @@ impl Tracer {
         output.push(&Op { place, ..op.clone() });
     }
 
-    /// A host that is no thread of this process. Far above the numbers of threads.
+    /// Returns a new host that is not a thread of this process. Its number is far above those of threads.
     pub(crate) fn new_host(&self) -> HostId {
         HostId(u32::MAX - self.shared.hosts.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A name for memory that is no allocation of the device.
+    /// Returns a new name for memory that is not an allocation of the device.
     pub(crate) fn new_memory(&self) -> Memory {
         const TOP: u32 = (1 << DEVICE_SHIFT) - 1;
         let below_top = self.next_node.fetch_add(1, Ordering::Relaxed);
-        // All that ever were end the trace where they meet the device's own.
+        // The trace ends when all names ever given out would meet the device's own.
         let of_device = if below_top > TOP - OWN_MEMORY_END { u32::MAX } else { TOP - below_top };
         life(AllocId(self.number(of_device)), 0)
     }
@@ -256,7 +257,7 @@ impl Tracer {
         self.push(Place::Unknown, What::StreamDestroy { stream: self.stream_id(stream) });
     }
 
-    /// A new event. Those of a forked process have no name: nothing is written of them.
+    /// Makes a new event. Events of a forked process have no name, and nothing is written about them.
     #[cold]
     pub(crate) fn event(self: &Arc<Self>) -> Arc<TracedEvent> {
         if process::is_forked() {
@@ -273,7 +274,7 @@ impl Tracer {
         Arc::new(TracedEvent { tracer: Arc::clone(self), id: event })
     }
 
-    /// A new event that stands for what another one stands for now.
+    /// Makes a new event that takes over the present record of another one.
     #[cold]
     pub(crate) fn event_like(self: &Arc<Self>, from: Option<&TracedEvent>) -> Arc<TracedEvent> {
         let event = self.event();
@@ -283,7 +284,7 @@ impl Tracer {
         event
     }
 
-    /// What a node does that records an event, or waits for it.
+    /// Returns a node that records an event or waits for it.
     pub(crate) fn event_node(event: &TracedEvent, records: bool) -> NodeOp {
         if records { NodeOp::EventRecord(event.id) } else { NodeOp::EventWait(event.id) }
     }
@@ -293,7 +294,7 @@ impl Tracer {
         self.record_as(stream, event, EventKind::Completion, place);
     }
 
-    /// As [`record`](Self::record), of a host that asks how far the stream is.
+    /// As [`record`](Self::record), for a host that queries the progress of the stream.
     #[cold]
     pub(crate) fn record_to_ask(&self, stream: StreamId, event: &TracedEvent, place: Place) {
         self.record_as(stream, event, EventKind::Asked, place);
@@ -304,7 +305,7 @@ impl Tracer {
         self.push(place, What::EventRecord { event, stream, external: false, kind });
     }
 
-    /// The host waits for a stream, or asks whether it is idle and it is not.
+    /// Traces that the host waits for a stream, or that a query found it busy.
     #[cold]
     pub(crate) fn asked(&self, stream: StreamId, ask: Ask, caller: Caller) {
         let stream = self.stream_id(stream);
@@ -317,7 +318,7 @@ impl Tracer {
         );
     }
 
-    /// An event of another trace has no name here.
+    /// Traces a wait. An event of another trace has no name here.
     #[cold]
     pub(crate) fn wait(&self, stream: StreamId, event: &TracedEvent, place: Place) {
         if !self.is_beside(&event.tracer) {
@@ -326,7 +327,7 @@ impl Tracer {
         self.push(place, What::EventWait { event: event.id, stream: self.stream_id(stream), external: false });
     }
 
-    /// A stream waits for another, as the library has it.
+    /// Traces that the library makes a stream wait for another.
     #[cold]
     pub(crate) fn followed(&self, stream: StreamId, after: StreamId) {
         let [stream, after] = [stream, after].map(|stream| self.stream_id(stream));
@@ -343,7 +344,7 @@ impl Tracer {
         self.push(Place::Source(caller), What::EventQuery { event: event.id, is_over: true });
     }
 
-    /// The host waited for the whole device.
+    /// Traces that the host waited for the whole device.
     #[cold]
     pub(crate) fn synchronized(&self, place: Place) {
         let is_alone = self.shared.devices.load(Ordering::Relaxed) == 1;
@@ -364,7 +365,7 @@ impl Tracer {
         self.push(Place::Unknown, What::PoolCreate { pool, exportable, device });
     }
 
-    /// A pool lets another device in, or not any more; a device of another trace has no name here.
+    /// Traces that a pool grants or revokes a device's access. A device of another trace has no name here.
     #[cold]
     pub(crate) fn pool_access(&self, pool: PoolId, device: &Tracer, access: PeerAccess) {
         if !self.is_beside(device) {
@@ -391,14 +392,14 @@ impl Tracer {
         self.push(Place::Source(caller), What::Alloc { memory, pool, stream, bytes, name: None });
     }
 
-    /// Memory of the host, which copies use.
+    /// Traces an allocation of pinned host memory.
     #[cold]
     pub(crate) fn pinned(&self, id: AllocId, generation: u64, bytes: u64, caller: Caller) {
         let memory = self.memory(id, generation);
         self.push(Place::Source(caller), What::AllocNow { memory, space: Space::Host, bytes, name: None });
     }
 
-    /// The calling thread would use memory of the host, and may not yet.
+    /// Traces a refused access to host memory by the calling thread.
     #[cold]
     pub(crate) fn host_access(&self, id: AllocId, generation: u64, act: Act, caller: Caller) {
         let accesses = smallvec![Access { memory: self.memory(id, generation), act, part: Part::WHOLE }];
@@ -411,13 +412,13 @@ impl Tracer {
         self.push(Place::Source(caller), What::Free { memory, stream, trust });
     }
 
-    /// A free of memory by the name that the trace has for it.
+    /// Traces a free of memory by its name in the trace.
     #[cold]
     pub(crate) fn free_of(&self, memory: Memory, stream: StreamId, caller: Caller) {
         self.push(Place::Source(caller), What::Free { memory, stream: self.stream_id(stream), trust: Trust::None });
     }
 
-    /// Memory is freed at once, by the name that the trace has for it.
+    /// Traces an immediate free by the memory's name in the trace.
     #[cold]
     pub(crate) fn free_now_of(&self, memory: Memory, caller: Caller) {
         self.push(Place::Source(caller), What::FreeNow { memory });
@@ -439,12 +440,12 @@ impl Tracer {
         self.push_named(text, |name| What::SetName { memory, name });
     }
 
-    /// Whether the other writes the same trace.
+    /// Returns `true` if the other tracer writes the same trace.
     pub(crate) fn is_beside(&self, other: &Tracer) -> bool {
         Arc::ptr_eq(&other.shared, &self.shared)
     }
 
-    /// What the trace calls what an alloc node allocates.
+    /// Returns the name in the trace of an alloc node's memory.
     pub(crate) fn alloc_node(&self, graph: GraphId, alloc: GraphAllocId) -> Memory {
         let fresh = || self.new_memory().id;
         Memory { id: *lock(&self.nodes).of.entry(graph).or_default().entry(alloc).or_insert_with(fresh), generation: 0 }
@@ -459,7 +460,7 @@ mod tests {
     use crate::config::Trace;
     use crate::{Device, HostConfig};
 
-    /// What comes after would be taken for what came before.
+    /// Otherwise later operations would be mistaken for earlier ones.
     #[test]
     fn a_trace_whose_numbers_run_out_ends() {
         let path = std::env::temp_dir().join(format!("numbers-{}.trace", std::process::id()));

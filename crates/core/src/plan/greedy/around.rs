@@ -1,26 +1,28 @@
-//! Which of the buffers placed so far conflict with the next, in rising order of offset.
+//! Finds the placed buffers that conflict with the next one, in ascending order of offset.
 //!
-//! The simple version, [`Scan`]: keep the placed ones in that order and go through them all. For a thousand buffers
-//! nothing is faster. Departure, [`Stretches`], for many on a line: find those that meet a lifetime by when they live,
-//! and put only these in order. Those live at its first step are on a path of a segment tree; those born later, but
-//! before it ends, are a stretch of the order of births.
+//! The simple version, [`Scan`], keeps the placed buffers in that order and goes through them all. For a thousand
+//! buffers nothing is faster. The other version, [`Stretches`], is for many buffers on a line: it finds the buffers
+//! that meet a lifetime by their own lifetimes, and sorts only these. Those live at its first step are on a path of a
+//! segment tree. Those born later, but before it ends, are a contiguous stretch of the order of births.
 //!
-//! Invariant **all of them**: both find every conflicting buffer placed, once. Buffers are positions in their part.
+//! Invariant **all of them**: both versions find every conflicting placed buffer, once. Buffers are positions in
+//! their part.
 
 use crate::plan::bits;
 use crate::plan::conflicts::Lifetime;
 
 /// The buffers placed so far.
 pub(super) trait Around {
-    /// From where to where those reach that conflict with `buffer`, in rising order of where they begin.
+    /// Returns the begin and the end of each placed buffer that conflicts with `buffer`, in ascending order of the
+    /// begin.
     fn find(&mut self, buffer: usize) -> &[(u64, u64)];
 
-    /// `buffer` is placed from `begin` to `end`.
+    /// Places `buffer` from `begin` to `end`.
     fn place(&mut self, buffer: usize, begin: u64, end: u64);
 }
 
-/// All that are placed, in rising order of where they begin. `conflicting(a)(b)` says whether `a` and `b` conflict:
-/// what depends on `a` alone is done once.
+/// All placed buffers, in ascending order of their begin. `conflicting(a)(b)` returns `true` if `a` and `b` conflict;
+/// the work that depends on `a` alone is done once.
 pub(super) struct Scan<Conflicting> {
     conflicting: Conflicting,
     placed: Vec<(u64, u64, u32)>,
@@ -28,7 +30,7 @@ pub(super) struct Scan<Conflicting> {
 }
 
 impl<Conflicting> Scan<Conflicting> {
-    /// None of `buffers` is placed.
+    /// Makes a list of no placed buffers out of `buffers`.
     pub(super) fn new(buffers: usize, conflicting: Conflicting) -> Self {
         Self { conflicting, placed: Vec::with_capacity(buffers), found: vec![(0, 0); buffers] }
     }
@@ -37,7 +39,7 @@ impl<Conflicting> Scan<Conflicting> {
 impl<Of: Fn(usize) -> bool, Conflicting: Fn(usize) -> Of> Around for Scan<Conflicting> {
     fn find(&mut self, buffer: usize) -> &[(u64, u64)] {
         let conflicts = (self.conflicting)(buffer);
-        // Whether two conflict is as good as random to a processor: so no branch asks it.
+        // A processor cannot predict whether two buffers conflict, so there is no branch on it.
         let mut found = 0;
         for &(begin, end, other) in &self.placed {
             self.found[found] = (begin, end);
@@ -52,25 +54,26 @@ impl<Of: Fn(usize) -> bool, Conflicting: Fn(usize) -> Of> Around for Scan<Confli
     }
 }
 
-/// What is placed of many buffers on a line.
+/// The placed buffers of many on a line.
 pub(super) struct Stretches {
     lives: Vec<Lifetime>,
-    /// The steps at which a buffer is born, rising; and the buffers in order of birth, with each one's place in it.
+    /// The steps at which a buffer is born, ascending; the buffers in order of birth; and each one's index in that
+    /// order.
     births: Vec<i64>,
     born: Vec<u32>,
     rank: Vec<u32>,
-    /// Those placed, by rank.
+    /// The placed buffers, by rank.
     placed: Vec<u64>,
-    /// A segment tree over `births`: each buffer placed is in the nodes that make up its life, and in none above
-    /// another.
+    /// A segment tree over `births`: each placed buffer is in the nodes that make up its lifetime, and in no two
+    /// nodes of which one is above the other.
     nodes: Vec<Vec<u32>>,
-    /// From where to where each one placed reaches.
+    /// The begin and the end of each placed buffer.
     reach: Vec<(u64, u64)>,
     found: Vec<(u64, u64)>,
 }
 
 impl Stretches {
-    /// None of these is placed.
+    /// Makes a set of these buffers in which none is placed.
     pub(super) fn new(lives: Vec<Lifetime>) -> Self {
         let n = lives.len();
         let mut born: Vec<u32> = (0..n as u32).collect();
@@ -84,7 +87,7 @@ impl Stretches {
         Self { lives, births, born, rank, placed, nodes, reach: vec![(0, 0); n], found: Vec::new() }
     }
 
-    /// How many births come before `step`.
+    /// Returns the number of births before `step`.
     fn births_before(&self, step: i64) -> usize {
         self.births.partition_point(|&birth| birth < step)
     }

@@ -1,11 +1,11 @@
 //! First fit: one buffer after the other, each at the lowest place where it fits.
 //!
-//! The simple version: keep the placed buffers in rising order of offset; to place the next, walk up through those
-//! that conflict with it and stop at the first hole that is large enough. Departure: the order decides how good the
-//! plan is and no order is always best, so several are tried and the best plan is kept; an order is given
-//! up as soon as it gets higher than the best, and trying ends where a plan meets the bound.
+//! The simple version keeps the placed buffers in ascending order of offset. To place the next one, it walks up
+//! through those that conflict with it and stops at the first hole that is large enough. This version tries several
+//! orders and keeps the best plan, because the order decides how good the plan is and no order is always best. It
+//! gives up an order as soon as its plan gets higher than the best, and stops when a plan meets the bound.
 //!
-//! Invariant **sound**: whatever the order, no two conflicting buffers overlap. Knows nothing of searching.
+//! Invariant **sound**: in any order, no two conflicting buffers overlap. Depends on nothing about searching.
 
 mod around;
 mod online;
@@ -19,23 +19,23 @@ use super::{Plan, cliques};
 use crate::units::round_up;
 use around::{Around, Scan, Stretches};
 
-/// What an order looks at.
+/// The properties of buffers by which orders sort.
 struct Traits {
-    /// How long each buffer lives: in steps, or in how many others it conflicts with.
+    /// The length of each buffer's lifetime: in steps, or as the number of buffers that it conflicts with.
     length: Vec<u64>,
-    /// The bytes of all that conflict with it.
+    /// The bytes of all buffers that conflict with it.
     company: Vec<u64>,
-    /// Where it begins: its first step, or its place in the problem.
+    /// The beginning of its lifetime: its first step, or its index in the problem.
     birth: Vec<i64>,
 }
 
-/// Puts positions in a part into the order in which to place them.
+/// Sorts positions in a part into the order in which to place them.
 type Sort<'a> = &'a dyn Fn(&mut Vec<usize>);
 
-/// How many cliques are grown to find a bound, at which trying ends.
+/// The number of cliques to grow for a bound. Trying stops when a plan meets this bound.
 const CLIQUES: usize = 32;
 
-/// The best plan that first fit finds.
+/// Returns the best plan that first fit finds.
 pub fn first_fit(problem: &Problem) -> Plan {
     let mut plan = Plan { offsets: vec![0; problem.buffers().len()], capacity: 0 };
     for part in problem.parts() {
@@ -46,9 +46,10 @@ pub fn first_fit(problem: &Problem) -> Plan {
     plan
 }
 
-/// The best plan of `part` that first fit finds: offsets in the order of `part`, and the highest byte used. Stops at
-/// the first that needs no more than `enough`, and where `go`, asked now and then, answers false: then what is found so
-/// far counts, and on a line, where even one order takes long, a plan that is quickly made.
+/// Returns the best plan of `part` that first fit finds: offsets in the order of `part`, and the highest byte used.
+/// Stops at the first plan that needs no more than `enough`. Also stops if `go`, called from time to time, returns
+/// `false`: then the best plan so far is returned, or, on a line, where even one order takes long, a plan that is
+/// made quickly.
 pub fn first_fit_of(problem: &Problem, part: &[u32], enough: u64, go: &mut dyn FnMut() -> bool) -> (Vec<u64>, u64) {
     let traits = traits(problem, part);
     let bytes = |k: usize| problem.buffers()[part[k] as usize].bytes;
@@ -77,14 +78,14 @@ pub fn first_fit_of(problem: &Problem, part: &[u32], enough: u64, go: &mut dyn F
         .expect("the last order has no limit and no end")
 }
 
-/// It is asked whether to go on once in so many buffers placed.
+/// The number of buffers placed between two calls of `go`.
 const WATCHED: usize = 64;
 
-/// From so many buffers on a line on, those that conflict are looked up by when they live.
+/// The number of buffers on a line from which conflicting buffers are looked up by lifetime.
 const MANY: usize = 4096;
 
-/// Places the members of `part` in `order` (positions in `part`), each at the lowest place where it fits. `None` as
-/// soon as one ends above `most`, or `go` says so.
+/// Places the members of `part` in `order` (positions in `part`), each at the lowest place where it fits. Returns
+/// `None` as soon as one ends above `most` or `go` returns `false`.
 fn in_order(
     problem: &Problem,
     part: &[u32],
@@ -114,7 +115,7 @@ fn in_order(
     }
 }
 
-/// [`in_order`] of buffers with these `needs`, with what is placed kept in `around`.
+/// As [`in_order`], for buffers with these `needs`. The placed buffers are kept in `around`.
 fn fit(
     needs: &[Buffer],
     order: &[usize],
@@ -148,7 +149,7 @@ fn fit(
     Some((offsets, height))
 }
 
-/// The traits of the members of `part`, in its order.
+/// Returns the traits of the members of `part`, in its order.
 fn traits(problem: &Problem, part: &[u32]) -> Traits {
     let bytes = |i: u32| problem.buffers()[i as usize].bytes;
     match problem.sharing() {
@@ -156,7 +157,7 @@ fn traits(problem: &Problem, part: &[u32]) -> Traits {
             let life = |i: u32| lifetimes[i as usize];
             let born = running(part.iter().map(|&i| (life(i).lower, bytes(i))).collect());
             let dead = running(part.iter().map(|&i| (life(i).upper, bytes(i))).collect());
-            // All that are born before it dies, less those dead before it is born, less itself.
+            // All buffers born before it dies, minus those dead before it is born, minus itself.
             let company = |i: u32| before(&born, life(i).upper) - before(&dead, life(i).lower + 1) - bytes(i);
             Traits {
                 length: part.iter().map(|&i| life(i).upper.abs_diff(life(i).lower)).collect(),
@@ -175,7 +176,7 @@ fn traits(problem: &Problem, part: &[u32]) -> Traits {
     }
 }
 
-/// Steps in rising order, each with the bytes at it and before it.
+/// Returns the steps in ascending order, each with the sum of the bytes up to and at it.
 fn running(mut at: Vec<(i64, u64)>) -> Vec<(i64, u64)> {
     at.sort_unstable();
     let mut sum = 0;
@@ -186,7 +187,7 @@ fn running(mut at: Vec<(i64, u64)>) -> Vec<(i64, u64)> {
     at
 }
 
-/// The bytes at steps before `step`.
+/// Returns the bytes at steps before `step`.
 fn before(running: &[(i64, u64)], step: i64) -> u64 {
     match running.partition_point(|&(at, _)| at < step) {
         0 => 0,

@@ -1,7 +1,7 @@
-//! A plan of a line that is quickly made: buffer after buffer by birth, each into the smallest hole of the moment.
+//! Makes a plan of a line quickly: places buffer after buffer by birth, each in the smallest hole of that moment.
 //!
-//! For problems so large that first fit does not end in time. It takes `n log n`, and more bytes. Invariant **sound**:
-//! at each step those that live have no byte in common.
+//! For problems that are too large for first fit to end in time. It takes `n log n`, and its plans need more bytes.
+//! Invariant **sound**: at each step, the live buffers have no byte in common.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use crate::plan::conflicts::Sharing;
 use crate::plan::problem::Problem;
 use crate::units::round_up;
 
-/// Free ranges: by where they begin, and by size.
+/// The free ranges, by their start and by their size.
 #[derive(Default)]
 struct Holes {
     starts: BTreeMap<u64, u64>,
     sizes: BTreeSet<(u64, u64)>,
-    /// What lies behind is free.
+    /// Everything from here on is free.
     end: u64,
 }
 
@@ -31,7 +31,7 @@ impl Holes {
         self.sizes.remove(&(end - start, start));
     }
 
-    /// Room for so many bytes: in the smallest hole that fits wherever it begins, or behind everything.
+    /// Takes room for `bytes` bytes: in the smallest hole that fits at any alignment, or after everything.
     fn take(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
         let Some(&(size, start)) = self.sizes.range((bytes.checked_add(alignment - 1)?, 0)..).next() else {
             let offset = round_up(self.end, alignment)?;
@@ -47,7 +47,7 @@ impl Holes {
         Some(offset)
     }
 
-    /// What was taken is a hole again, with those beside it.
+    /// Makes a taken range a hole again, joined with the holes beside it.
     fn give(&mut self, mut start: u64, mut end: u64) {
         if let Some((&before, &meets)) = self.starts.range(..start).next_back()
             && meets == start
@@ -67,12 +67,12 @@ impl Holes {
     }
 }
 
-/// Offsets in the order of `part`, and the highest byte used; none where there is no line.
+/// Returns the offsets in the order of `part` and the highest byte used, or `None` if there is no line.
 pub(super) fn place(problem: &Problem, part: &[u32]) -> Option<(Vec<u64>, u64)> {
     let Sharing::Line(lifetimes) = problem.sharing() else { return None };
     let life = |k: usize| lifetimes[part[k] as usize];
     let need = |k: usize| problem.buffers()[part[k] as usize];
-    // At one step deaths go first: who dies there does not live there.
+    // At the same step, deaths come first: a buffer that dies there is not live there.
     let births = (0..part.len()).map(|k| (life(k).lower, true, k));
     let mut events: Vec<_> = births.chain((0..part.len()).map(|k| (life(k).upper, false, k))).collect();
     events.sort_unstable();

@@ -1,4 +1,4 @@
-//! Every message survives the wire; no other bytes do, and none panic.
+//! Tests that every message survives the wire, that no other bytes are read as one, and that none panic.
 
 use super::*;
 
@@ -122,7 +122,7 @@ fn a_strangers_length_sizes_nothing() {
     }
 }
 
-/// Any bytes are read without a panic, and what can be read can be written again as it was.
+/// Any bytes are read without a panic, and what is read can be written again unchanged.
 #[test]
 fn any_bytes_are_a_message_or_none() {
     let mut state = 1u64;

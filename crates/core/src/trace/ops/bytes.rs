@@ -1,8 +1,8 @@
 //! Numbers as bytes: little-endian base-128 varints, and signed differences folded into them.
 //!
-//! Knows no format. A varint has at most 10 bytes; one that passes 64 bits is refused.
+//! Depends on no format. A varint has at most 10 bytes; one that exceeds 64 bits is refused.
 
-/// Appends a number. The room for a short one, as nearly all are, is looked for once.
+/// Appends a number. For a short one, as nearly all are, the capacity is checked only once.
 #[inline]
 pub(super) fn put_number(out: &mut Vec<u8>, number: u64) {
     let seven = |shift: u32| (number >> shift) as u8 & 127;
@@ -14,8 +14,8 @@ pub(super) fn put_number(out: &mut Vec<u8>, number: u64) {
     }
 }
 
-/// A number of at most 28 bits as the first bytes of the answer, and how many those are; the rest is 0. Nothing
-/// branches on how many.
+/// Returns a number of at most 28 bits as the first bytes of an array, and the count of these bytes; the other bytes
+/// are 0. Nothing branches on the count.
 #[inline]
 pub(super) fn short(number: u32) -> ([u8; 8], usize) {
     const MORE: [u32; 4] = [0, 0x80, 0x80_80, 0x80_80_80];
@@ -33,19 +33,19 @@ fn put_long(out: &mut Vec<u8>, mut number: u64) {
     out.push(number as u8);
 }
 
-/// Small differences of either sign as small numbers: 0, -1, 1, -2, ...
+/// Encodes small differences of either sign as small numbers: 0, -1, 1, -2, ...
 #[inline]
 pub(super) fn fold(difference: i64) -> u64 {
     ((difference << 1) ^ (difference >> 63)) as u64
 }
 
-/// The difference that [`fold`] folded.
+/// Returns the difference that [`fold`] encoded.
 #[inline]
 pub(super) fn unfold(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
 }
 
-/// A place in some bytes.
+/// A position in a slice of bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'b> {
     bytes: &'b [u8],
@@ -57,19 +57,19 @@ impl<'b> Cursor<'b> {
         Self { bytes, at }
     }
 
-    /// How many bytes lie before it.
+    /// Returns the number of bytes before the position.
     #[inline]
     pub(super) fn at(&self) -> usize {
         self.at
     }
 
-    /// How many bytes lie behind it.
+    /// Returns the number of bytes after the position.
     #[inline]
     pub(super) fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
 
-    /// The next byte, if there is one.
+    /// Returns the next byte, if there is one.
     #[inline]
     pub(super) fn byte(&mut self) -> Option<u8> {
         let byte = *self.bytes.get(self.at)?;
@@ -77,7 +77,7 @@ impl<'b> Cursor<'b> {
         Some(byte)
     }
 
-    /// The next number, if there is one of at most 64 bits.
+    /// Returns the next number, if there is one of at most 64 bits.
     #[inline]
     pub(super) fn number(&mut self) -> Option<u64> {
         match self.byte()? {
@@ -102,7 +102,7 @@ impl<'b> Cursor<'b> {
         None
     }
 
-    /// The next `count` bytes, if there are so many.
+    /// Returns the next `count` bytes, if there are that many.
     pub(super) fn take(&mut self, count: usize) -> Option<&'b [u8]> {
         let taken = self.bytes[self.at..].get(..count)?;
         self.at += count;

@@ -1,7 +1,7 @@
-//! How each kind of field is written and read.
+//! The encoding of each kind of field.
 //!
-//! Knows no operation. What moves in small steps is a difference to what was there last, and a text is given where it
-//! is named first: see `state`.
+//! Depends on no operation. A number that moves in small steps is written as a difference from the last one, and a
+//! text is written when it is first used: see `state`.
 
 use smallvec::SmallVec;
 
@@ -11,10 +11,11 @@ use super::state::{In, Last, Out, REMEMBERED, put_name, take_name};
 use crate::ids::{AllocId, DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId};
 use crate::op::{Access, Act, CaptureMode, EventKind, Memory, Name, NodeOp, Part, Reach, Space, StreamRole, Trust};
 
-/// Longer lists are cut: so many accesses, of at most 10 bytes, have room in a frame.
+/// The most entries of a list. Longer lists are cut, so that their accesses, of at most 10 bytes each, fit in a
+/// frame.
 const LIST_MAX: usize = 1 << 24;
 
-/// So many accesses are put quickly at most.
+/// The most accesses that are written by the fast path.
 const AT_ONCE: usize = 64;
 
 /// A kind of field.
@@ -22,14 +23,14 @@ pub(super) trait Field: Sized {
     fn put(&self, out: &mut Out<'_>);
     fn take(from: &mut In<'_, '_>) -> Result<Self, Reason>;
 
-    /// Puts the first of some that can be put quickly; how many those are.
+    /// Writes the first entries that the fast path can write. Returns the number of them.
     #[inline]
     fn put_quickly(_all: &[Self], _out: &mut Out<'_>) -> usize {
         0
     }
 }
 
-/// The number that differs from `last` by a folded difference, both wrapping.
+/// Returns the number that differs from `last` by an encoded difference, or an error if it exceeds 32 bits.
 fn moved(last: u32, folded: u64) -> Result<u32, Reason> {
     let sum = i64::from(last).checked_add(unfold(folded)).ok_or(Reason::Field)?;
     u32::try_from(sum).map_err(|_| Reason::Field)
@@ -58,7 +59,7 @@ macro_rules! plain {
 
 plain!(DeviceId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId, TicketId);
 
-/// Values that one number distinguishes.
+/// The encoding of values that one number distinguishes.
 macro_rules! choice {
     ($($kind:ident { $($number:literal $value:ident),* })*) => {$(
         impl Field for $kind {
@@ -86,7 +87,8 @@ choice! {
     Trust { 0 None, 1 Races, 2 Order }
 }
 
-/// A number that says nothing any more: written as 0, and read as 0 or 1 (how a launch started: in order or early).
+/// A field without meaning, kept for the format: written as 0, read as 0 or 1 (it was how a launch started: in order
+/// or early).
 pub(super) struct Gone;
 
 impl Field for Gone {
@@ -103,10 +105,10 @@ impl Field for Gone {
         }
     }
 }
-/// What is managed has the number behind that of the last device.
+/// The number of managed memory: the one after the last device's.
 const MANAGED: u64 = u32::MAX as u64 + 2;
 
-/// 1 is the host, 0 the first device: a program that has no other needed no numbers of devices.
+/// The host is 1 and the first device 0, because programs with a single device once needed no device numbers.
 impl Field for Space {
     fn put(&self, out: &mut Out<'_>) {
         put_number(
@@ -174,15 +176,15 @@ impl Field for EventId {
     }
 }
 
-/// The number, as the difference to the last one with two bits below it, and the generation, as the difference to the
-/// last one of that number.
+/// Writes the number as the difference from the last one, with two bits below it, and the generation as the
+/// difference from the last one of that number.
 #[inline]
 fn put_memory(out: &mut Out<'_>, memory: Memory, bits: u64) {
     let Memory { id, generation } = memory;
     put_number(out.bytes, step(out.last.memory, id.0) << 2 | bits);
     out.last.memory = id.0;
     let last = &mut out.last.generations[id.index() % REMEMBERED];
-    // Generations are compared as they are, wrapping: no difference is too large.
+    // Generations are compared as they are, wrapping, so no difference is too large.
     put_number(out.bytes, fold(generation.wrapping_sub(*last).cast_signed()));
     *last = generation;
 }
@@ -213,10 +215,11 @@ impl Field for Memory {
     }
 }
 
-/// The bits below its memory: whether it writes, and whether it is of a part, whose bounds follow then.
+/// The two bits below its memory: `1` for a write, and `2` for an access to a part, whose bounds follow.
 impl Field for Access {
-    /// Those of all bytes that are near each other and have the generation that was there last, as nearly always, up to
-    /// so many. Each is put as one word, of which the next one takes the rest: nothing branches on how long one is.
+    /// Writes up to [`AT_ONCE`] accesses to all bytes whose numbers are near each other and whose generation is the
+    /// last one, as is nearly always so. Each is written as one whole word, whose unused rest the next one
+    /// overwrites, so that nothing branches on the length.
     #[inline]
     fn put_quickly(all: &[Self], out: &mut Out<'_>) -> usize {
         let some = &all[..all.len().min(AT_ONCE)];
@@ -233,7 +236,7 @@ impl Field for Access {
             }
             let (word, count) = short(moved as u32);
             room[at..at + 8].copy_from_slice(&word);
-            // The generation's difference is the 0 behind it.
+            // The difference of the generation is the 0 after it.
             at += count + 1;
             *last = memory.id.0;
             done += 1;
@@ -276,7 +279,7 @@ impl<T: Field> Field for SmallVec<[T; 2]> {
     #[inline]
     fn take(from: &mut In<'_, '_>) -> Result<Self, Reason> {
         let count = from.number()?;
-        // Each has at least one byte: no room is made for what cannot be there.
+        // Each entry has at least one byte. So no memory is reserved for entries that cannot be there.
         if count > from.bytes.left() as u64 {
             return Err(Reason::Short);
         }
@@ -284,8 +287,7 @@ impl<T: Field> Field for SmallVec<[T; 2]> {
     }
 }
 
-/// 0 for none, else the number of the text plus 1.
-/// Of a device 0 is none, 1 the first.
+/// `None` is 0, the first device is 1.
 impl Field for Option<DeviceId> {
     fn put(&self, out: &mut Out<'_>) {
         put_number(out.bytes, self.map_or(0, |device| u64::from(device.0) + 1));

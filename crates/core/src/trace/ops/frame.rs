@@ -1,4 +1,4 @@
-//! The header of a trace, the frames it is made of, and what can be wrong with either.
+//! The header of a trace, its frames, and the errors in either.
 //!
 //! | bytes | of the header |
 //! |---|---|
@@ -7,9 +7,9 @@
 //!
 //! | bytes | of a frame |
 //! |---|---|
-//! | 4 | `ops` and a line feed; `end` and a line feed where everything is closed, in a frame without operations |
-//! | 4 | how many bytes of operations follow |
-//! | 4 | how many operations they are |
+//! | 4 | `ops` and a line feed; in the end frame, which has no operations, `end` and a line feed |
+//! | 4 | number of bytes of operations that follow |
+//! | 4 | number of these operations |
 //! | 4 | CRC-32 (as in zip) of the 12 bytes before and of the operations |
 //! | | the operations |
 //!
@@ -17,62 +17,62 @@
 
 use std::fmt;
 
-/// How a trace begins: not text, and changed by whatever changes line ends.
+/// The first bytes of a trace: they are not text, and any conversion of line ends changes them.
 pub const MAGIC: [u8; 8] = *b"\x89mptr\r\n\x1a";
 
 /// The version that is written, and the only one that is read.
 pub const VERSION: u32 = 2;
 
-/// No frame has more bytes of operations, 256 MiB: one launch of all accesses that a list can have fits. Most have
-/// 64 KiB.
+/// The most bytes of operations in a frame, 256 MiB: enough for one launch with the longest list of accesses. Most
+/// frames have 64 KiB.
 pub const FRAME_BYTES_MAX: usize = 1 << 28;
 
-/// Bytes of the header.
+/// The number of bytes of the header.
 pub(super) const HEADER: usize = 12;
-/// Bytes of a frame before its operations.
+/// The number of bytes of a frame before its operations.
 pub(super) const FRAME_HEAD: usize = 16;
 
 const OPS: [u8; 4] = *b"ops\n";
 const END: [u8; 4] = *b"end\n";
 
-/// What is wrong with a trace, and where. All operations that were given out before are right.
+/// An error in a trace. All operations returned before it are right.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{reason}")]
 pub struct Damage {
-    /// The byte, counted from 0: of a frame's own damage where the frame begins.
+    /// The offset of the error in the trace. For an error of a whole frame, the offset of the frame.
     pub offset: u64,
-    /// What is wrong there.
+    /// The kind of error.
     pub reason: Reason,
 }
 
-/// What can be wrong with a trace.
+/// The kinds of errors in a trace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// It does not begin as a trace does.
+    /// The trace does not begin with [`MAGIC`].
     NotATrace,
-    /// It is of another version.
+    /// The trace has another version.
     Version(u32),
-    /// It ends in the middle of a frame: the program was stopped there, or the copy was.
+    /// The trace ends in the middle of a frame: the program was stopped there, or the copy was cut.
     Cut,
     /// No frame begins here.
     NoFrame,
-    /// A frame claims more bytes than any has.
+    /// The head of a frame has more bytes than the maximum.
     TooLarge(u32),
-    /// A frame has not the checksum that it should have.
+    /// The checksum of a frame is wrong.
     Checksum,
     /// The operations of a frame end in the middle of one.
     Short,
-    /// A frame has other operations than it says.
+    /// A frame has another number of operations than its head says.
     Count,
-    /// An operation has a code that is not known.
+    /// The code of an operation is unknown.
     Code(u8),
-    /// An operation is one that only earlier versions wrote.
+    /// An operation that only earlier versions wrote.
     Former(&'static str),
-    /// A field has a value that it cannot have.
+    /// A field has a value that is not possible.
     Field,
-    /// A text is no UTF-8.
+    /// A text is not UTF-8.
     Text,
-    /// A text or place is named before it is given.
+    /// A text or place is used before it is given.
     Unknown(u64),
 }
 
@@ -101,7 +101,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The header.
+/// Returns the header.
 pub(super) fn header() -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -120,20 +120,20 @@ pub(super) fn read_header(bytes: &[u8; HEADER]) -> Result<(), Reason> {
     }
 }
 
-/// The beginning of a frame.
+/// The head of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Head {
-    /// Whether it says that everything was closed here.
+    /// `true` if it is the end frame: everything was closed here.
     pub(super) is_end: bool,
-    /// Bytes of operations.
+    /// The number of bytes of operations.
     pub(super) bytes: usize,
-    /// How many operations.
+    /// The number of operations.
     pub(super) ops: u32,
     checksum: u32,
 }
 
 impl Head {
-    /// Reads it.
+    /// Reads a head.
     pub(super) fn read(head: &[u8; FRAME_HEAD]) -> Result<Self, Reason> {
         let is_end = match &head[..4] {
             tag if tag == OPS => false,
@@ -147,13 +147,13 @@ impl Head {
         Ok(Self { is_end, bytes: bytes as usize, ops: number(head, 8), checksum: number(head, 12) })
     }
 
-    /// Whether `frame`, from its head on, has its checksum.
+    /// Returns `true` if `frame`, with its head, has the right checksum.
     pub(super) fn matches(&self, frame: &[u8]) -> bool {
         checksum(frame) == self.checksum
     }
 }
 
-/// Fills in the head of a frame whose operations are there; `frame` begins with room for the head.
+/// Fills in the head of a frame. `frame` begins with room for the head, and its operations follow.
 pub(super) fn seal(frame: &mut [u8], ops: u32, is_end: bool) {
     let bytes = (frame.len() - FRAME_HEAD) as u32;
     frame[..4].copy_from_slice(if is_end { &END } else { &OPS });
@@ -163,7 +163,7 @@ pub(super) fn seal(frame: &mut [u8], ops: u32, is_end: bool) {
     frame[12..FRAME_HEAD].copy_from_slice(&checksum);
 }
 
-/// The checksum of a frame, the place of the checksum itself left out.
+/// Returns the checksum of a frame, without the bytes of the checksum itself.
 fn checksum(frame: &[u8]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&frame[..12]);

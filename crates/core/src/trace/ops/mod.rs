@@ -1,25 +1,26 @@
 //! Operation traces: everything a program did, as bytes.
 //!
-//! A trace is a header and then *frames*, each with its length and checksum, so that a program that dies loses only
-//! what it had not flushed, and damage is found before anything is made of it. Within a frame an operation is a code
-//! and its fields, most of them one byte: numbers are varints, those that move in small steps are differences, texts
-//! and places are given once and then by number. `docs/formats.md` has the format for those who write it themselves.
+//! A trace is a header followed by *frames*, each with its length and checksum. So a program that dies loses only
+//! what it had not flushed, and damage is found before a frame is used. Within a frame an operation is a code and its
+//! fields, most of them one byte: numbers are varints, numbers that move in small steps are differences, and texts
+//! and places are given once and then by number. `docs/formats.md` describes the format for programs that write it
+//! themselves.
 //!
-//! Nothing here reads or writes a file: a [`Writer`] makes bytes, a [`Reader`] is fed bytes.
+//! Nothing here reads or writes files: a [`Writer`] makes bytes, and a [`Reader`] is fed bytes.
 //!
-//! | file | one law |
+//! | file | contents |
 //! |---|---|
 //! | `bytes.rs` | numbers as bytes |
-//! | `frame.rs` | the header, frames, and what is wrong with them |
-//! | `field.rs` | how each kind of field is written and read |
-//! | `place.rs` | how places are written and read |
+//! | `frame.rs` | the header, frames, and their errors |
+//! | `field.rs` | the encoding of each kind of field |
+//! | `place.rs` | the encoding of places |
 //! | `table.rs` | the code and the fields of each operation: one table for both directions |
 //! | `writer.rs`, `reader.rs` | whole traces |
 //!
 //! Invariants:
-//! * **whole-or-not**: no operation of a frame is given out unless all of the frame is there and has its checksum.
-//! * **frame-alone**: differences begin anew with each frame; only texts and places are remembered across frames.
-//! * **bounded**: memory is in proportion to a frame and to the texts and places of the trace, not to its length.
+//! * **whole-or-not**: no operation of a frame is returned unless the whole frame is there and has its checksum.
+//! * **frame-alone**: differences start anew in each frame; only texts and places are remembered across frames.
+//! * **bounded**: memory grows with the size of a frame and the texts and places of the trace, not with its length.
 
 mod bytes;
 mod field;

@@ -1,7 +1,7 @@
-//! How the place of an operation is written and read: once in full, then by number.
+//! The encoding of an operation's place: in full the first time, then by number.
 //!
-//! In full it is its *file* and its line. The file is 0 where there is none, 1 where the line is the number of another
-//! process, else the number of a text and 2. A place that is not known is not written at all.
+//! In full it is a *file* and a line. The file is 0 if there is none, 1 if the line is the number of another process,
+//! and otherwise the number of a text plus 2. An unknown place is not written at all.
 
 use std::panic::Location;
 
@@ -12,7 +12,7 @@ use crate::op::Place;
 
 const NO_FILE: u32 = 0;
 const PROCESS: u32 = 1;
-/// Numbers of texts are written so much above.
+/// This is added to the numbers of texts.
 const TEXT: u32 = 2;
 
 /// Writes a place.
@@ -39,7 +39,7 @@ pub(super) fn put_place(out: &mut Out<'_>, place: &Place) {
     }
 }
 
-/// Writes the number of a place; where it is new, then its file as `put_file` does, and its line.
+/// Writes the number of a place. For a new place, writes its file with `put_file` and its line, too.
 fn put_numbered(out: &mut Out<'_>, file: u32, line: u32, put_file: impl FnOnce(&mut Out<'_>)) -> u32 {
     let next = out.known.places.numbers.len() as u32;
     let number = *out.known.places.numbers.entry((file, line)).or_insert(next);

@@ -1,6 +1,6 @@
-//! Reads a trace: bytes in as they come, operations out.
+//! Reads a trace: takes bytes as they come, and returns operations.
 //!
-//! It holds one frame at most. Whoever feeds it decides where the bytes come from; it says how far in them damage is.
+//! It holds at most one frame. The caller provides the bytes; the reader reports the offset of any damage.
 
 use super::bytes::Cursor;
 use super::frame::{Damage, FRAME_HEAD, HEADER, Head, MAGIC, Reason, read_header};
@@ -11,7 +11,7 @@ use super::writer::{HOST, PLACE};
 use crate::ids::HostId;
 use crate::op::{Names, Op, Place};
 
-/// Reads a trace.
+/// A reader of a trace.
 ///
 /// ```
 /// use millpond_core::op::{Names, Op, What};
@@ -37,12 +37,12 @@ use crate::op::{Names, Op, Place};
 pub struct Reader {
     /// Bytes that were fed and are still needed.
     bytes: Vec<u8>,
-    /// Where in them reading goes on.
+    /// The position in them of the next read.
     at: usize,
-    /// How many bytes of the trace lie before them.
+    /// The number of bytes of the trace before them.
     offset: u64,
     state: State,
-    /// Whether the last frame was the mark that nothing is missing.
+    /// `true` if the last frame was the end frame, which says that nothing is missing.
     is_finished: bool,
     last: Last,
     known: Taken,
@@ -50,13 +50,13 @@ pub struct Reader {
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// The header is still to come.
+    /// The header has not been read.
     Header,
-    /// A frame is to begin.
+    /// A frame begins next.
     Between,
-    /// Within a frame that is whole: where it ends, and how many operations are left.
+    /// Within a complete frame: where it ends, and the number of operations left.
     Within { end: usize, ops: u32 },
-    /// It is damaged.
+    /// The trace is damaged.
     Damaged(Damage),
 }
 
@@ -67,13 +67,14 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// From the beginning of a trace.
+    /// Makes a reader at the beginning of a trace.
     pub fn new() -> Self {
         let (last, known) = (Last::new(), Taken::default());
         Self { bytes: Vec::new(), at: 0, offset: 0, state: State::Header, is_finished: false, last, known }
     }
 
-    /// Takes the next bytes of the trace. Feed a few frames at a time at most: they are kept until they are read.
+    /// Takes the next bytes of the trace. Feed at most a few frames at a time, because the bytes are kept until they
+    /// are read.
     pub fn feed(&mut self, bytes: &[u8]) {
         if self.at > 0 && !matches!(self.state, State::Within { .. }) {
             self.bytes.drain(..self.at);
@@ -83,10 +84,10 @@ impl Reader {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next operation; none where more bytes are needed first, or the trace has ended.
+    /// Returns the next operation, or `None` if more bytes are needed first or the trace has ended.
     ///
     /// # Errors
-    /// Where the trace is damaged; then always the same.
+    /// If the trace is damaged. Later calls return the same error.
     #[inline]
     pub fn next_op(&mut self) -> Result<Option<Op>, Damage> {
         if let State::Within { end, ops } = self.state
@@ -97,22 +98,22 @@ impl Reader {
         self.next_frame()
     }
 
-    /// The texts that the operations so far name.
+    /// Returns the texts that the operations so far refer to.
     pub fn names(&self) -> &Names {
         &self.known.names
     }
 
-    /// Whether the last thing in the trace is the mark that everything was written and closed, so that nothing is
-    /// missing. With bytes behind it that are no whole frame it is not.
+    /// Returns `true` if the trace ends with the end frame: everything was written and closed, so that nothing is
+    /// missing. An incomplete frame after it makes this `false`.
     pub fn is_finished(&self) -> bool {
         self.is_finished && self.at == self.bytes.len()
     }
 
-    /// No more bytes come.
+    /// Ends the input: no more bytes come.
     ///
     /// # Errors
-    /// [`Reason::Cut`] where they end in the middle of a frame, and what was found wrong before. A trace that ends
-    /// between two frames, without the mark of its end, is no error: the program that wrote it was stopped.
+    /// [`Reason::Cut`] if the bytes end in the middle of a frame, or the damage found before. A trace that ends
+    /// between two frames without the end frame is not an error: the program that wrote it was stopped.
     pub fn end(&self) -> Result<(), Damage> {
         match self.state {
             State::Damaged(damage) => Err(damage),
@@ -176,7 +177,7 @@ impl Reader {
         }
     }
 
-    /// Begins a frame that is whole.
+    /// Begins a complete frame.
     fn begin(&mut self, head: Head) -> Result<(), Damage> {
         if head.is_end && (head.bytes, head.ops) != (0, 0) {
             return Err(self.fail(self.at, Reason::Count));

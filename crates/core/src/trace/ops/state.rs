@@ -1,4 +1,4 @@
-//! What a trace has said so far, where fields are written to and read from: numbers that moved, texts, places.
+//! The state of a trace while fields are written or read: the last numbers, the texts, the places.
 
 use rustc_hash::FxHashMap;
 
@@ -7,13 +7,14 @@ use super::frame::Reason;
 use crate::ids::HostId;
 use crate::op::{Name, Names, Place};
 
-/// Generations are remembered by the lowest bits of the number, so that it takes no memory that grows.
+/// The number of generations to remember, by the lowest bits of the allocation's number, so that memory does not
+/// grow.
 pub(super) const REMEMBERED: usize = 256;
 
-/// Longer texts are cut, in bytes.
+/// The most bytes of a text. Longer texts are cut.
 const TEXT_MAX: usize = 1 << 12;
 
-/// What the fields of the operations before were, in this frame.
+/// The fields of the previous operations in this frame.
 #[derive(Debug)]
 pub(super) struct Last {
     pub(super) host: HostId,
@@ -28,7 +29,7 @@ impl Last {
     }
 }
 
-/// Where fields are written to.
+/// The destination of fields that are written.
 pub(super) struct Out<'w> {
     pub(super) bytes: &'w mut Vec<u8>,
     pub(super) last: &'w mut Last,
@@ -36,25 +37,25 @@ pub(super) struct Out<'w> {
     pub(super) known: &'w mut Written,
 }
 
-/// The numbers that texts and places have in a trace that is written.
+/// The numbers of texts and places in a trace that is written.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub(super) names: FxHashMap<Name, u32>,
-    /// The name that was written last: often the next one, too.
+    /// The name written last, which is often the next one, too.
     last: Option<(Name, u32)>,
-    /// How many texts there are.
+    /// The number of texts.
     pub(super) texts: u32,
     pub(super) places: Places,
 }
 
-/// Where fields are read from.
+/// The source of fields that are read.
 pub(super) struct In<'r, 'b> {
     pub(super) bytes: Cursor<'b>,
     pub(super) last: &'r mut Last,
     pub(super) known: &'r mut Taken,
 }
 
-/// The texts and places of a trace that is read, by their numbers there.
+/// The texts and places of a trace that is read, by their numbers.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     pub(super) names: Names,
@@ -62,16 +63,16 @@ pub(super) struct Taken {
     pub(super) places: Vec<Place>,
 }
 
-/// The numbers of the places that were written.
+/// The numbers of the places written so far.
 #[derive(Debug, Default)]
 pub(super) struct Places {
-    /// The place of a file that was written last: often the next one, too.
+    /// The `File` place written last, which is often the next one, too.
     pub(super) last: Option<(Place, u32)>,
-    /// By file and line.
+    /// The numbers by file and line.
     pub(super) numbers: FxHashMap<(u32, u32), u32>,
-    /// Those of the program itself by where they are in memory: quicker than by what they say.
+    /// The numbers of the program's own locations by their address in memory: faster than by their content.
     pub(super) locations: FxHashMap<usize, u32>,
-    /// Texts of their files, which are in no table of names.
+    /// The texts of their files, which are in no table of names.
     pub(super) files: FxHashMap<&'static str, u32>,
 }
 
@@ -87,7 +88,7 @@ impl In<'_, '_> {
     }
 }
 
-/// The number of a text, with the text where it is new.
+/// Writes the number of a text, with the text if it is new.
 #[inline]
 pub(super) fn put_name(out: &mut Out<'_>, name: Name, above: u64) {
     match out.known.last {
@@ -107,7 +108,7 @@ fn find_name(out: &mut Out<'_>, name: Name, above: u64) {
     out.known.names.insert(name, number);
 }
 
-/// The number of a new text, and the text.
+/// Writes the number of a new text, and the text.
 pub(super) fn put_text(bytes: &mut Vec<u8>, number: u32, text: &str, above: u64) -> u32 {
     put_number(bytes, u64::from(number) + above);
     let end = (0..=TEXT_MAX.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
@@ -117,7 +118,7 @@ pub(super) fn put_text(bytes: &mut Vec<u8>, number: u32, text: &str, above: u64)
     number
 }
 
-/// The text of a number, which follows where it is new.
+/// Reads the text with a number. A new text follows its number.
 pub(super) fn take_name(from: &mut In<'_, '_>, number: u64) -> Result<Name, Reason> {
     if let Some(name) = from.known.texts.get(number as usize) {
         return Ok(*name);

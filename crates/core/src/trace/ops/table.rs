@@ -1,27 +1,27 @@
-//! The code of each operation and its fields, in order: one table, from which writing and reading both follow.
+//! The code and the fields of each operation, in order: one table that gives both the writer and the reader.
 //!
-//! Codes are never given to another operation; a new one gets the next. `[Gone]` behind a field is a number that was a
-//! field once. `field = value` behind a row: of such operations only those have this code, so that what is written most
-//! is short, and traces from before there was such a field are read.
+//! A code is never given to another operation; a new operation gets the next code. `[Gone]` after a field stands for
+//! a former field. `field = value` after a row restricts the code to operations with that value, so that the most
+//! frequent operations are short, and traces from before that field existed can be read.
 
 use super::field::{Field, Gone};
 use super::frame::Reason;
 use super::state::{In, Out};
 use crate::op::{Trust, What};
 
-/// The code of an operation that earlier versions wrote: a process is gone, and what it had imported is given back.
-/// Now each of these holds is dropped.
+/// The code of an operation that only earlier versions wrote: a process has ended, and its imports are returned. Now
+/// each of these leases is dropped.
 const PROCESS_END: u8 = 40;
 
 macro_rules! table {
     ($($code:literal $what:ident { $($field:ident $([$gone:ident])?),* } $($is:ident = $value:path)?)*) => {
-        /// The code of an operation.
+        /// Returns the code of an operation.
         #[inline]
         pub(super) fn code(what: &What) -> u8 {
             match what { $(What::$what { $($is: $value,)? .. } => $code),* }
         }
 
-        /// Writes its fields.
+        /// Writes the fields of an operation.
         #[inline]
         pub(super) fn put(what: &What, out: &mut Out<'_>) {
             match what {

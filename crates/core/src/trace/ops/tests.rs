@@ -1,4 +1,5 @@
-//! Traces come back as they were written, whatever the program; damage is found, and what was whole is kept.
+//! Tests that any program is read as it was written, that damage is found, and that complete frames before it are
+//! kept.
 
 use proptest::prelude::*;
 use smallvec::SmallVec;
@@ -11,7 +12,7 @@ use crate::op::{
     What,
 };
 
-/// Small numbers mostly, and now and then any.
+/// Mostly small numbers, and sometimes any number.
 fn number() -> impl Strategy<Value = u32> {
     prop_oneof![8 => 0_u32..40, 1 => any::<u32>()]
 }
@@ -163,7 +164,7 @@ fn op() -> impl Strategy<Value = Op> {
     (host, place(), prop_oneof![stream_op(), graph_op()]).prop_map(|(host, place, what)| Op { host, place, what })
 }
 
-/// With names by their texts, as tables number them differently.
+/// Shows names by their texts, because tables number them differently.
 fn shown(op: &Op, names: &Names) -> String {
     let mut text = format!("{op:?}").replace(&format!("{:?}", op.place), &op.place.describe(names));
     for number in (0..TEXTS).rev() {
@@ -183,7 +184,7 @@ fn written(ops: &[Op], frame: usize) -> Vec<u8> {
     trace
 }
 
-/// What a reader makes of some bytes, fed in parts: operations in words, and what ended them.
+/// Returns the result of reading some bytes, fed in parts: the operations in words, and the end or the error.
 fn read(trace: &[u8], part: usize) -> (Vec<String>, Result<bool, Damage>) {
     let (mut reader, mut ops) = (Reader::new(), Vec::new());
     for bytes in trace.chunks(part.max(1)) {
@@ -231,7 +232,7 @@ proptest! {
         more in 1_usize..40,
         part in 1_usize..200,
     ) {
-        // Another trace's end, cut: frames may come behind the mark, where two programs wrote to one file.
+        // The end of another trace, cut: if two programs wrote to one file, frames may follow the end frame.
         let trace = written(&ops, 4);
         let whole = [&trace[..], &trace[frame::header().len()..]].concat();
         let more = more.min(whole.len() - trace.len() - 1);
@@ -299,7 +300,7 @@ fn damage_says_where_and_why() {
     assert_eq!(text, "a frame of 4278190084 bytes; 268435456 are the most");
 }
 
-/// Once a launch said whether it may start early: that is read, and says nothing.
+/// A launch once had a field for an early start, which is read and ignored.
 #[test]
 fn a_launch_of_an_older_trace_is_a_launch() {
     let traced = |start| {
@@ -317,7 +318,7 @@ fn a_launch_of_an_older_trace_is_a_launch() {
     assert_eq!(read(&traced(2), 50).1.map_err(|damage| damage.reason), Err(Reason::Field));
 }
 
-/// Pools had no device once, and nothing was believed.
+/// Pools once had no device, and no operation had a trust.
 #[test]
 fn an_older_trace_is_read() {
     let (mut trace, mut frame) = (frame::header().to_vec(), vec![0; FRAME_HEAD]);
@@ -330,7 +331,7 @@ fn an_older_trace_is_read() {
     assert_eq!(read(&trace, 50).0, ops);
 }
 
-/// Processes ended once.
+/// The end of a process was once an operation.
 #[test]
 fn an_operation_of_an_earlier_version_is_refused_by_its_name() {
     let (mut trace, mut frame) = (frame::header().to_vec(), vec![0; FRAME_HEAD]);

@@ -1,7 +1,6 @@
-//! Makes a trace: operations in, frames of bytes out.
+//! Makes a trace: takes operations, and returns frames of bytes.
 //!
-//! It fills one frame; whoever owns it writes the sealed frames where they are to be kept, and so decides how much a
-//! crash can lose.
+//! It fills one frame. Its owner writes the finished frames to the file, and so decides how much a crash can lose.
 
 use super::bytes::put_number;
 use super::frame::{FRAME_HEAD, header, seal};
@@ -10,20 +9,20 @@ use super::state::{Last, Out, Written};
 use super::table;
 use crate::op::{Names, Op, Place};
 
-/// A set bit of an operation's code: a host thread follows, other than the one before.
+/// A bit of an operation's code: a host thread follows, because it differs from the one before.
 pub(super) const HOST: u8 = 0x40;
-/// A set bit of an operation's code: a place follows.
+/// A bit of an operation's code: a place follows.
 pub(super) const PLACE: u8 = 0x80;
 
-/// A frame is due when it has so many bytes, 64 KiB.
+/// The number of bytes at which a frame is due, 64 KiB.
 const FRAME_BYTES: usize = 1 << 16;
 
-/// Makes a trace.
+/// A writer of a trace.
 #[derive(Debug)]
 pub struct Writer {
-    /// The header, while no frame has left, then the frame that is filled, with room for its head.
+    /// The header, until the first frame has left, then the frame being filled, with room for its head.
     frame: Vec<u8>,
-    /// Where in that the frame begins.
+    /// The offset of that frame.
     begin: usize,
     ops: u32,
     last: Last,
@@ -37,7 +36,7 @@ impl Default for Writer {
 }
 
 impl Writer {
-    /// Begins a trace.
+    /// Makes the writer of a new trace.
     pub fn new() -> Self {
         let mut frame = Vec::with_capacity(FRAME_BYTES + 1024);
         frame.extend_from_slice(&header());
@@ -46,8 +45,9 @@ impl Writer {
         Self { frame, begin, ops: 0, last: Last::new(), known: Written::default() }
     }
 
-    /// Adds an operation. `names` is the table that its names are of, the same for all operations of a trace. Texts of
-    /// more than 4096 bytes are cut, lists of more than 16 777 216 accesses too: a frame must have room.
+    /// Adds an operation. `names` is the table of its names, which must be the same for all operations of a trace.
+    /// Texts of more than 4096 bytes and lists of more than 16 777 216 accesses are cut, because a frame must have
+    /// room for them.
     #[inline]
     pub fn push(&mut self, op: &Op, names: &Names) {
         let mut code = table::code(&op.what);
@@ -68,19 +68,19 @@ impl Writer {
         self.ops += 1;
     }
 
-    /// Whether a frame is due: then [`seal`](Self::seal) it.
+    /// Returns `true` if a frame is due. [`seal`](Self::seal) it then.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.frame.len() >= FRAME_BYTES
     }
 
-    /// Bytes that a crash would lose now.
+    /// Returns the number of bytes that a crash would lose now.
     pub fn pending(&self) -> usize {
         if self.ops == 0 { 0 } else { self.frame.len() - self.begin }
     }
 
-    /// Closes the frame that is filled, and hands out its bytes: they go to the end of the trace. Empty where there is
-    /// nothing new.
+    /// Closes the frame being filled and returns its bytes, which belong at the end of the trace. Returns nothing if
+    /// nothing is new.
     pub fn seal(&mut self) -> Vec<u8> {
         if self.ops == 0 && self.begin == 0 {
             return Vec::new();
@@ -88,16 +88,16 @@ impl Writer {
         self.close(false)
     }
 
-    /// As [`seal`](Self::seal), with the mark that nothing is missing: everything that the program had is closed. More
-    /// may follow all the same.
+    /// As [`seal`](Self::seal), followed by the end frame: everything that the program had is closed, and nothing is
+    /// missing. More frames may follow all the same.
     pub fn finish(&mut self) -> Vec<u8> {
         let mut bytes = self.seal();
         bytes.append(&mut self.close(true));
         bytes
     }
 
-    /// As [`seal`](Self::seal), and as [`finish`](Self::finish) where nothing is missing; the bytes are handed to `put`
-    /// where they lie. It takes no memory.
+    /// As [`seal`](Self::seal), and with `is_finished` as [`finish`](Self::finish). The bytes are passed to `put`
+    /// without a copy. Allocates no memory.
     pub fn write_to(&mut self, is_finished: bool, mut put: impl FnMut(&[u8])) {
         if self.ops > 0 || self.begin > 0 {
             self.close_to(false, &mut put);
@@ -116,14 +116,14 @@ impl Writer {
         (self.begin, self.ops, self.last) = (0, 0, Last::new());
     }
 
-    /// As [`seal`](Self::seal), and a frame in any case: what was finished goes on, and is not whole before it is
-    /// finished again.
+    /// As [`seal`](Self::seal), but always makes a frame, so that a finished trace goes on: it is not complete before
+    /// it is finished again.
     pub fn reopen(&mut self) -> Vec<u8> {
         self.close(false)
     }
 
-    /// Closes the frame that is filled where it lies, and takes no memory for it: for the handler of a fatal signal.
-    /// These bytes go to the end of the trace, and nothing may be added any more.
+    /// Closes the frame being filled in place, without allocating memory, for the handler of a fatal signal. The
+    /// bytes belong at the end of the trace, and nothing may be added any more.
     pub fn seal_in_place(&mut self) -> &[u8] {
         seal(&mut self.frame[self.begin..], self.ops, false);
         &self.frame

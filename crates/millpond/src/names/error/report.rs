@@ -1,4 +1,4 @@
-//! What errors say: one sentence, or all that is known.
+//! The texts of errors: one sentence, or everything known.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use millpond_driver::DriverError;
 
 use super::Error;
 
-/// All that is known of an error, over several lines.
+/// Everything known about an error, over several lines.
 #[derive(Clone, Copy)]
 pub struct Report<'e>(&'e Error);
 

@@ -1,17 +1,19 @@
-//! An importer, as its exporter knows it: its socket, its process, and what each of its leases holds.
+//! An importer, as its exporter sees it: its socket, its process, and its leases.
 //!
-//! Whoever must know now what an importer has said receives it ([`Connection::receive`]); so does the device's thread
-//! when something is there. That takes packets in and applies what follows from them (`millpond_core::share::Effect`).
-//! It closes, accepts and receives no file, sends nothing and answers nothing: questions are left to the thread. So
-//! what it costs depends on how much a holder of leases says, and a holder can say only so much of each lease.
+//! A thread that must know now what an importer has sent receives it ([`Connection::receive`]). The device's thread
+//! does so, too, when there is something to receive. This takes packets and applies their effects
+//! (`millpond_core::share::Effect`). It closes, accepts and receives no file, sends nothing and answers nothing:
+//! questions are left to the device's thread. So its cost depends on how much a holder of leases sends, and that is
+//! limited for each lease.
 //!
-//! Who an importer is the system says (**own-word**): its process, of which it speaks for one device. What it still
-//! holds where its talk ends comes back when that process has ended. Where the system has no pidfds, the end of the
+//! The system identifies an importer (**own-word**): its process, which speaks for one device. What it still holds
+//! when its connection ends is taken back when that process has ended. On a system without pidfds, the end of the
 //! socket counts as the end of the process.
 //!
-//! Locks: a connection's, then heaps and lives, chains of others; no thread that holds one of those takes it. A lease
-//! lets go under it, so that whoever has received finds it so, and is dropped behind it: the last reference to an
-//! allocation may have its whole pool with it.
+//! Locks: first a connection's, then heaps, lives and foreign chains; no thread that holds one of those takes a
+//! connection's. A lease is released under the connection's lock, so that a thread that has received finds it
+//! released. It is dropped after the lock is released, because the last reference to an allocation may own its whole
+//! pool.
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -33,18 +35,18 @@ use crate::state::context::FoundContext;
 use crate::state::lent::Importer;
 use crate::sync::ranks;
 
-/// Packets that are received at once; no socket holds more of an importer that obeys the rules.
+/// The most packets that are received at once. If an importer obeys the rules, its socket never holds more.
 const PACKETS_MAX: usize = 1024;
-/// No request is larger, in bytes.
+/// The most bytes of a request.
 const REQUEST_BYTES_MAX: usize = 48 * 1024;
 
-/// See the module.
+/// A connection of an importer. See the module.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(super) number: u64,
     party: Party,
     exporter: Weak<Exporter>,
-    /// Readable once the process has ended; none where the system has no such files. Set with the first claim.
+    /// Readable once the process has ended; `None` if the system has no such files. Set by the first claim.
     life: OnceLock<Option<OwnedFd>>,
     state: Mutex<ranks::Connection, State>,
 }
@@ -52,16 +54,16 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 struct State {
     end: ExporterEnd,
-    /// Taken away by the exporter's thread, which alone closes it.
+    /// Removed by the exporter's thread, the only one that closes it.
     socket: Option<Arc<OwnedFd>>,
     leases: FxHashMap<LeaseId, Lease>,
-    /// As whom it speaks, once it has said which device it is.
+    /// The speaker for its chains, once it has said which device it is.
     speaker: Option<Speaker>,
-    /// Who stands for it in a trace.
+    /// The host that stands for it in a trace.
     host: Option<HostId>,
 }
 
-/// What is to be dropped behind the lock: leases that have let go, and what others kept.
+/// Things to be dropped after the lock is released: released leases, and allocations that they kept.
 #[derive(Debug, Default)]
 struct Ended {
     leases: Vec<Lease>,
@@ -74,9 +76,9 @@ impl Importer for Connection {
     }
 }
 
-/// What it says.
+/// Messages of the importer.
 impl Connection {
-    /// Receives what the importer has said so far. Called with no locks held.
+    /// Receives what the importer has sent so far. Call it with no locks held.
     pub(crate) fn receive(&self) {
         let Some(exporter) = self.exporter.upgrade() else { return };
         let Some(context) = FoundContext::upgrade(&exporter.context) else { return };
@@ -85,7 +87,8 @@ impl Connection {
         }
     }
 
-    /// As [`receive`](Self::receive), of so many packets; whether the device's thread has to see to it.
+    /// As [`receive`](Self::receive), for at most `packets` packets. Returns `true` if the device's thread must
+    /// handle the connection.
     pub(super) fn receive_some(&self, exporter: &Exporter, context: &Arc<Context>, packets: usize) -> bool {
         let mut ended = Ended::default();
         let mut state = lock(&self.state);
@@ -101,12 +104,12 @@ impl Connection {
         has_news
     }
 
-    /// Takes one packet in; whether there may be more.
+    /// Receives one packet. Returns `true` if there may be more.
     fn receive_one(&self, exporter: &Exporter, context: &Arc<Context>, state: &mut State, ended: &mut Ended) -> bool {
         if let (Stage::Talks, Some(socket)) = (state.end.stage(), state.socket.clone()) {
             match read(&socket) {
                 Ok(None) => return false,
-                // One that breaks the rules leaves.
+                // An importer that breaks the rules is disconnected.
                 Ok(Some(request)) => state.end.receive(request).unwrap_or_default().into_iter().for_each(|effect| {
                     self.apply(exporter, context, state, effect, ended);
                 }),
@@ -120,7 +123,8 @@ impl Connection {
                 counts.reclaimed += left.held as u64;
                 counts.lost += u64::from(left.held > 0);
             });
-            // Before the leases let go: what the owner does after that comes later in its trace, too.
+            // Traced before the leases are released, so that what the owner does after that also comes later in its
+            // trace.
             if let (Some(tracer), Some(host)) = (&context.tracer, state.host) {
                 tracer.process_ended(host);
             }
@@ -131,7 +135,7 @@ impl Connection {
         false
     }
 
-    /// Does what follows from a request.
+    /// Applies an effect of a request.
     fn apply(&self, exporter: &Exporter, context: &Arc<Context>, state: &mut State, effect: Effect, ended: &mut Ended) {
         match effect {
             Effect::Returned { lease: id, uses } => {
@@ -146,7 +150,7 @@ impl Connection {
                     _ => Some(Vec::new()),
                 };
                 let Some(uses) = uses else { return state.end.disbelieve(id) };
-                // As where it ends: first the trace.
+                // In the same order as at the end of a process: first the trace.
                 if let Some(tracer) = &context.tracer {
                     tracer.released(id);
                 }
@@ -165,12 +169,12 @@ impl Connection {
     }
 }
 
-/// The next request, if one is there; the end of the talk breaks it as well.
+/// Returns the next request, if there is one. The end of the connection is an error, too.
 fn read(socket: &OwnedFd) -> std::result::Result<Option<Request>, Broken> {
     thread_local! {
         static ROOM: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     }
-    // A thread that ends may have lost it before what it frees last: it makes room for each request.
+    // A thread that ends may have lost the buffer before its last frees. It then makes a new one for each request.
     let mut room = ROOM.try_with(Cell::take).unwrap_or_default();
     room.resize(REQUEST_BYTES_MAX, 0);
     let read = match socket::take(socket, &mut room) {
@@ -190,12 +194,12 @@ impl Connection {
         Connection { number, party, exporter, life, state }
     }
 
-    /// Its process, as messages name it.
+    /// Returns its process, as messages name it.
     pub(super) fn process(&self) -> u32 {
         self.party.process
     }
 
-    /// Takes a file of its process, without which nothing is lent to it.
+    /// Opens a pidfd of its process. Without it, nothing is lent to the importer.
     pub(super) fn identify(&self, socket: &OwnedFd) -> std::result::Result<(), Refusal> {
         if self.life.get().is_some() {
             return Ok(());
@@ -204,7 +208,7 @@ impl Connection {
             Errno::MFILE | Errno::NFILE | Errno::NOMEM => Refusal::Full,
             _ => Refusal::System,
         })?;
-        // One thread identifies.
+        // Only one thread identifies.
         let _ = self.life.set(life);
         Ok(())
     }
@@ -213,19 +217,20 @@ impl Connection {
         self.life.get().and_then(Option::as_ref)
     }
 
-    /// The socket, for the device's thread to close.
+    /// Removes the socket, for the device's thread to close.
     pub(super) fn take_socket(&self) -> Option<Arc<OwnedFd>> {
         lock(&self.state).socket.take()
     }
 
-    /// The question that waits for its answer, and the socket for that.
+    /// Takes the open question, with the socket for the reply.
     pub(super) fn take_question(&self) -> Option<(Request, Arc<OwnedFd>)> {
         let mut state = lock(&self.state);
         let socket = state.socket.clone()?;
         Some((state.end.take_question()?, socket))
     }
 
-    /// It has a lease more; who stands for it in a trace. Given back where it leaves.
+    /// Adds a lease, and returns the host that stands for the importer in a trace. Returns the lease as the error if
+    /// the connection has ended.
     pub(super) fn lend(
         &self,
         exporter: &Exporter,
@@ -245,7 +250,7 @@ impl Connection {
         Ok(state.host)
     }
 
-    /// Chunks that it has files of and that exist no more.
+    /// Returns chunks whose files the importer has and that do not exist any more.
     pub(super) fn forget_gone(&self, context: &Context) -> Vec<ChunkName> {
         if !self.end(|end| end.has_fetched()) {
             return Vec::new();
@@ -258,7 +263,7 @@ impl Connection {
         self.end(|end| end.forget_gone(exists))
     }
 
-    /// Asks or changes its state machine.
+    /// Gives access to its state machine.
     pub(in crate::share) fn end<R>(&self, act: impl FnOnce(&mut ExporterEnd) -> R) -> R {
         act(&mut lock(&self.state).end)
     }

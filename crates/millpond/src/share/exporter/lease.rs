@@ -1,9 +1,9 @@
-//! What an exporter lends: an allocation's life gets a holder more, and its chunks go along; and when its memory is
+//! The leases of an exporter: how an allocation gets another holder, how its chunks are sent, and when its memory is
 //! free again.
 //!
-//! Invariant **held-by-all**: a life that is lent ends only when its owner and all importers have let go and their uses
-//! have completed: until then its block stays held, so that its chunks stay where they are. Knows lives and heaps; no
-//! socket.
+//! Invariant **held-by-all**: the lifetime of a lent allocation ends only when its owner and all importers have
+//! released it and their uses have completed. Until then its block stays held, so that its chunks stay in place.
+//! Depends on lives and heaps; on no socket.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -24,19 +24,20 @@ use crate::state::listening::{Listening, expose, own_points};
 use crate::state::origin::Origin;
 use crate::state::pool::{Heap, PoolShared};
 
-/// What a ticket for memory stands for.
+/// The memory that a ticket stands for.
 #[derive(Debug)]
 pub(in crate::share) struct Offer {
     pub(in crate::share) allocation: Weak<Allocation>,
     pub(in crate::share) generation: u64,
-    /// What the exporting host knew to have completed when it gave the ticket away: it goes with the ticket.
+    /// The work that the exporting host knew to have completed when it issued the ticket. It applies to all holders of
+    /// the ticket.
     pub(in crate::share) base: Arc<Base>,
-    /// Whether importers may write to it.
+    /// `true` if importers may write to it.
     pub(in crate::share) can_write: bool,
 }
 
 impl Heap {
-    /// The chunks under a held block, and how far into the first it begins.
+    /// Returns the chunks under a held block, and the block's offset in the first one.
     pub(in crate::share) fn parts(&self, pool: u32, range: Range) -> Option<(Vec<Part>, u64)> {
         let mut parts = Vec::new();
         let mut offset = None;
@@ -50,7 +51,8 @@ impl Heap {
 }
 
 impl Offer {
-    /// A use as other processes know it: what the offer's maker knew to have completed is before all that they do.
+    /// Returns a use as other processes see it. What the exporter's host knew to have completed comes before
+    /// everything that they do.
     fn foreign_use(&self, names: &Names<'_>, known: &Use) -> Option<ForeignUse> {
         let mut foreign = names.foreign_use(known)?;
         if self.base.covers(known.point) {
@@ -60,7 +62,7 @@ impl Offer {
         Some(foreign)
     }
 
-    /// Lends it to an importer: what that is sent, all its chunks, and what the lease holds.
+    /// Lends the memory to an importer. Returns the grant to send, all its chunks, and the lease.
     pub(super) fn lend(
         &self,
         context: &Arc<Context>,
@@ -69,7 +71,7 @@ impl Offer {
         (process, connection): (u32, Weak<dyn Importer>),
     ) -> std::result::Result<(MemoryGrant, Arc<[Part]>, Lease), Refusal> {
         let allocation = self.allocation.upgrade().ok_or(Refusal::Stale)?;
-        // What its other holders have said by now is sent.
+        // Include the messages that its other holders have sent by now.
         Listening::of(&allocation);
         let Origin::Pool(pool) = &allocation.origin else { return Err(Refusal::Stale) };
         let names = Names::new(context, number);
@@ -84,7 +86,7 @@ impl Offer {
         let is_open = |known: &&Use| !self.base.covers(known.point);
         let latest = life.history.latest();
         let sent = context.hold(&latest);
-        // What processes did that are forgotten has completed.
+        // The work of forgotten processes has completed.
         let uses: Vec<ForeignUse> = latest.iter().filter(is_open).filter_map(foreign).collect();
         if uses.len() > USES_MAX {
             return Err(Refusal::Uses);
@@ -115,26 +117,27 @@ impl Offer {
     }
 }
 
-/// What a lease holds. Dropped, it lets go: its importer is gone, or has said all that there is to say.
+/// A lease. Dropping it releases the memory: its importer is gone, or has sent everything that it will.
 ///
-/// Invariant **over-keeps-nothing**: once its uses have completed a lease keeps no memory. Its importer's host may
-/// never learn of that, and the importer's device may live for what this one holds of it: the two would keep each
-/// other.
+/// Invariant **over-keeps-nothing**: once its uses have completed, a lease keeps no memory. Its importer's host may
+/// never learn of that, and the importer's device may live because of what this device holds of it: the two would
+/// keep each other alive.
 #[derive(Debug)]
 pub(super) struct Lease {
     id: LeaseId,
     allocation: Weak<Allocation>,
-    /// The same, until its uses have completed, and to let go: whoever drops a lease holds no lock.
+    /// The same allocation, until its uses have completed, and during a release. A thread that drops a lease holds no
+    /// lock.
     kept: Option<Arc<Allocation>>,
     generation: u64,
-    /// What was done under it that its importer's host does not know to have completed.
+    /// The uses under it that its importer's host does not know to have completed.
     points: Vec<Point>,
-    /// Those whose uses were sent to its importer.
+    /// The speakers whose uses were sent to its importer.
     sent: Hold,
 }
 
 impl Lease {
-    /// The hold ends in the order of the program; these uses may not have completed.
+    /// Ends the lease in the order of the program. These uses may not have completed.
     pub(super) fn release(&mut self, uses: &[Use]) {
         self.points = uses.iter().map(|known| known.point).collect();
         self.change(|history, holder| {
@@ -144,7 +147,8 @@ impl Lease {
         });
     }
 
-    /// The uses that it was given back with have completed. What it kept, to be dropped where no lock is held.
+    /// Records that the uses listed at the return have completed. Returns the allocation that it kept, to be dropped
+    /// where no lock is held.
     pub(super) fn complete(&mut self) -> Option<Arc<Allocation>> {
         self.change(|_, holder| {
             holder.phase = Phase::Completed;
@@ -153,15 +157,15 @@ impl Lease {
         self.kept.take()
     }
 
-    /// It lets go; what was done under it is left to be ordered by events.
+    /// Releases the memory. Events must order what was done under the lease.
     pub(super) fn forget(mut self) -> Lease {
         self.points.clear();
         self.let_go();
         self
     }
 
-    /// Changes the holder's part of the life, if it is still that one; whether the holder stays. Where no process needs
-    /// the memory any more, and the owner has dropped it, the life ends.
+    /// Changes the holder in the allocation's life, if the life is still the same. `act` returns `true` if the holder
+    /// stays. If no process needs the memory any more and the owner has dropped it, the lifetime ends.
     fn change(&mut self, act: impl FnOnce(&mut History, &mut Holder) -> bool) {
         if self.kept.is_none() {
             self.kept = self.allocation.upgrade();
@@ -188,8 +192,8 @@ impl Lease {
 }
 
 impl Lease {
-    /// Lets go: whatever the owner does from now on comes after what was done under it. What is left is to be dropped
-    /// where no lock is held.
+    /// Releases the memory: everything that the owner does from now on comes after the uses under the lease. The rest
+    /// is to be dropped where no lock is held.
     pub(super) fn let_go(&mut self) {
         let points = std::mem::take(&mut self.points);
         self.sent.is_over(&points);
@@ -206,7 +210,7 @@ impl Drop for Lease {
     }
 }
 
-/// The last holder of a life that its owner dropped has let go.
+/// Gives the block back to the heap, when the last holder has released an allocation that its owner dropped.
 fn give_back(allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>) {
     let (after, bytes) = (Frontier::of(own_points(&life)), life.bytes);
     drop(life);

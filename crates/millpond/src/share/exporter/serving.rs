@@ -1,9 +1,9 @@
-//! What the device's thread does for an exporter: who comes in, what is answered, who goes.
+//! The work of the device's thread for an exporter: accepting importers, answering them, removing them.
 //!
-//! No lock that others take is held while it accepts, receives a file, sends or closes. Where files are scarce no
-//! connection is accepted, and each gets the reason. What is lacking is found out before a ticket is used up. An answer
-//! that cannot be sent gives back what it lent. An importer that breaks the rules of the messages, or does not read
-//! what it asked for, is treated as gone.
+//! No lock that other threads take is held while it accepts, receives a file, sends or closes. If files are scarce,
+//! no connection is accepted, and each gets the reason. Anything that is lacking is found out before a ticket is used
+//! up. If a reply cannot be sent, what it lent is taken back. An importer that breaks the rules of messages, or does
+//! not read the replies to its questions, is treated as gone.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -29,23 +29,23 @@ use crate::state::context::Context;
 pub(super) const LISTENER: u64 = 0;
 /// The first number of a connection.
 pub(super) const FIRST: u64 = 1;
-/// Packets of one importer that the thread receives before it turns to the next.
+/// The number of packets of one importer that the thread receives before it turns to the next.
 const TURN: usize = 64;
-/// Taken in before others are served.
+/// The number of importers that are accepted before others are served.
 const ADMITTED_AT_ONCE: usize = 32;
-/// How long no process is let in where the system has no room for another file.
+/// The time for which no importer is accepted if the system has no room for another file.
 const REST: Duration = Duration::from_millis(100);
 
 type Answer = std::result::Result<(Reply, Vec<OwnedFd>), Refusal>;
 
-/// An exporter whose importers are served.
+/// An exporter while it serves its importers.
 #[derive(Debug)]
 pub(super) struct Serving {
     exporter: Arc<Exporter>,
     admission: Admission,
-    /// Sockets of events that were named, by their numbers: whose they are.
+    /// The sockets of events with names, by their numbers, with their connections.
     lines: FxHashMap<u64, (Arc<Connection>, Named)>,
-    /// No process is let in until then.
+    /// No importer is accepted until this time.
     rests: Option<Instant>,
 }
 
@@ -77,25 +77,25 @@ impl Serving {
         Self { exporter: Arc::clone(exporter), admission, lines, rests }
     }
 
-    /// The connections that the thread is called to, and the files that are ready.
+    /// Returns the connections that the thread is called to, and the files that are ready.
     fn ready_files(&self) -> Vec<u64> {
         let mut ready = std::mem::take(&mut lock(&self.exporter.books).called);
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         let room = rustix::buffer::spare_capacity(&mut events);
-        // An interrupted call finds them the next time: they are ready still.
+        // If the call is interrupted, the next one finds them: they are still ready.
         let _ = epoll::wait(&self.exporter.epoll, room, Some(&Timespec::default()));
         ready.extend(events.iter().map(|event| event.data.u64()));
         ready
     }
 
-    /// When something ends that the thread has to see to.
+    /// Returns the time at which the next thing ends that the thread must handle.
     fn next_end(&self) -> Option<Instant> {
         let end = lock(&self.exporter.books).tickets.next_end().into_iter().chain(self.admission.next_end()).min();
         let end = end.and_then(|end| self.exporter.began.checked_add(Duration::from_nanos(end)));
         end.into_iter().chain(self.rests).min()
     }
 
-    /// What has ended by now: tickets, guests that claimed nothing, a rest.
+    /// Ends what has expired by now: tickets, guests that claimed nothing, a pause of accepting.
     fn end_overdue(&mut self, context: &Arc<Context>) {
         let now = Instant::now();
         let time = self.exporter.time(now);
@@ -110,7 +110,7 @@ impl Serving {
         }
     }
 
-    /// Sees to one connection, or to the socket of an event of one.
+    /// Handles one connection, or the socket of an event of one.
     fn attend(&mut self, context: &Arc<Context>, number: u64) {
         let Some(connection) = self.exporter.find(number) else { return self.receive_line(context, number) };
         connection.receive_some(&self.exporter, context, TURN);
@@ -128,16 +128,16 @@ impl Serving {
     }
 }
 
-/// Who comes in, and who goes.
+/// Importers that come and go.
 impl Serving {
-    /// Takes new importers in, if they may come.
+    /// Accepts new importers, if they are allowed.
     fn admit(&mut self, context: &Arc<Context>) {
         for _ in 0..ADMITTED_AT_ONCE {
             match socket::accept(&self.exporter.listener) {
                 Ok(Some(connection)) => self.let_in(context, connection),
                 Ok(None) => return,
                 Err(_) => {
-                    // As many files are open as may be.
+                    // The limit on open files is reached.
                     self.watch_listener(false);
                     self.rests = Some(Instant::now() + REST);
                     return;
@@ -169,13 +169,13 @@ impl Serving {
         lock(&self.exporter.books).connections.insert(number, connection);
     }
 
-    /// Says no to a process that is not let in.
+    /// Refuses a process that is not accepted.
     fn turn_away(&self, connection: &OwnedFd, why: Refusal) {
         self.exporter.count(|counts| counts.refused += 1);
         let _ = socket::send(connection, &Reply::Refused(why).to_bytes(), &[], false);
     }
 
-    /// Nothing more is received from a connection.
+    /// Ends a connection: nothing more is received from it.
     fn break_off(&mut self, context: &Arc<Context>, number: u64) {
         self.admission.claimed(number);
         if let Some(connection) = self.exporter.find(number) {
@@ -184,18 +184,18 @@ impl Serving {
         }
     }
 
-    /// Nothing comes any more from one whose process has yet to end.
+    /// Closes the socket of a connection whose process has not ended yet, and waits for that.
     fn part(&self, connection: &Connection) {
         let Some(socket) = connection.take_socket() else { return };
         self.exporter.listen_no_more(&*socket);
         socket::hang_up(&socket);
         if let Some(life) = connection.life() {
-            // Where that is not noticed, whoever needs to know asks.
+            // If this fails, the threads that need to know ask for it.
             let _ = self.exporter.listen_as(life, connection.number);
         }
     }
 
-    /// An importer is gone: its files go, and the events whose names it knows.
+    /// Removes an importer that is gone: its files, and the events whose names it has.
     fn remove(&mut self, context: &Context, connection: &Arc<Connection>) {
         let Some(removed) = lock(&self.exporter.books).connections.remove(&connection.number) else { return };
         if let Some(socket) = connection.take_socket() {
@@ -212,7 +212,8 @@ impl Serving {
         drop(removed);
     }
 
-    /// An importer let go of an event whose name it knew, or is gone: then the event stays until its process has ended.
+    /// Handles an importer that does not use the name of an event any more. If the importer is gone, the event stays
+    /// until its process has ended.
     fn receive_line(&mut self, context: &Arc<Context>, number: u64) {
         let Some((connection, named)) = self.lines.get(&number) else { return };
         let received = socket::take(&*named.line, &mut [0]);
@@ -226,19 +227,19 @@ impl Serving {
         {
             named.forget(context);
             connection.end(|end| end.close_event());
-            // It may be the last that it held.
+            // It may have been the last thing that it held.
             self.attend(context, connection.number);
         }
     }
 }
 
-/// Whether a new file leaves enough for the rest of the process.
+/// Returns `true` if a new file leaves enough files for the rest of the process.
 fn leaves_room(file: &OwnedFd) -> bool {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     (file.as_raw_fd() as u64) < limit - (limit / 8).min(64)
 }
 
-/// What is answered.
+/// Replies.
 impl Serving {
     fn answer(
         &mut self,
@@ -248,7 +249,7 @@ impl Serving {
         question: Request,
     ) -> std::result::Result<(), Broken> {
         if is_unread(socket).unwrap_or(true) {
-            // It asks on without reading: files that wait to be read count against all importers.
+            // It asks again without reading: files that wait to be read count against all importers.
             return Err(Broken);
         }
         let answer = match question {
@@ -266,7 +267,7 @@ impl Serving {
         let borrowed: Vec<_> = files.iter().map(AsFd::as_fd).collect();
         match socket::send(socket, &reply.to_bytes(), &borrowed, false) {
             Err(Errno::TOOMANYREFS | Errno::NOMEM) => {
-                // Too many files of this user are on their way: that will pass.
+                // Too many files of this user are in transit. This will pass.
                 self.exporter.count(|counts| counts.refused += 1);
                 let full = Reply::Refused(Refusal::Full).to_bytes();
                 socket::send(socket, &full, &[], false).map_err(|_| Broken)
@@ -330,7 +331,7 @@ impl Serving {
     }
 }
 
-/// The files of chunks, where the importer may have them.
+/// Returns the files of chunks that the importer may have.
 fn fetch(context: &Context, connection: &Connection, chunks: &[ChunkName]) -> Answer {
     let can_write = connection.end(|end| end.may_fetch(chunks))?;
     let pools = context.pools();

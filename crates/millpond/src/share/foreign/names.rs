@@ -1,8 +1,8 @@
-//! What other processes call points of this order.
+//! The names that other processes have for points of this order.
 //!
-//! Devices of this process that have met know points of each other: each chain is named by the device that has it,
-//! whichever tells of it, so that it has one name for all. Knows points and indices; holds devices, so that it must
-//! not be dropped under a lock.
+//! Devices of this process that have met know points of each other. A chain is named by the device that has it,
+//! whichever device reports it, so that it has one name for all. Depends on points and indices. It holds devices, so
+//! it must not be dropped under a lock.
 
 use millpond_core::check::{Site, Use};
 use millpond_core::ids::Point;
@@ -13,7 +13,7 @@ use crate::state::context::Context;
 use crate::state::context::FoundContext;
 use crate::state::peers;
 
-/// Those who know what a point is called.
+/// The devices that know the name of a point.
 pub(in crate::share) struct Names<'c> {
     own: &'c Context,
     number: u128,
@@ -22,17 +22,17 @@ pub(in crate::share) struct Names<'c> {
 }
 
 impl<'c> Names<'c> {
-    /// For a device with this number.
+    /// Makes the names for a device with this number.
     pub(in crate::share) fn new(own: &'c Context, number: u128) -> Self {
         Self { own, number, others: peers::met(own) }
     }
 
-    /// As [`new`](Self::new), for points of that device's own chains.
+    /// As [`new`](Self::new), but for points of that device's own chains only.
     pub(in crate::share) fn of_own(own: &'c Context, number: u128) -> Self {
         Self { own, number, others: Vec::new() }
     }
 
-    /// What another process calls a point of this order; none for a chain that is forgotten.
+    /// Returns the name of a point of this order, or `None` for a chain that is forgotten.
     pub(in crate::share) fn end(&self, point: Point) -> Option<ForeignEnd> {
         let has = |context: &Context| lock(&context.chain_indices).has(point.chain);
         let other = self.others.iter().filter(|_| !has(self.own)).find(|other| has(other));
@@ -45,7 +45,7 @@ impl<'c> Names<'c> {
         Some(end)
     }
 
-    /// A use as other processes see it; none of a process that is forgotten.
+    /// Returns a use as other processes see it, or `None` if its process is forgotten.
     pub(in crate::share) fn foreign_use(&self, known: &Use) -> Option<ForeignUse> {
         let ForeignEnd { point, process } = self.end(known.point)?;
         let Site { act, stream, op, .. } = known.site;
@@ -54,7 +54,7 @@ impl<'c> Names<'c> {
 }
 
 impl Context {
-    /// What another process calls a point of a chain that this device has.
+    /// Returns the name of a point of a chain that this device has.
     fn foreign_end(&self, number: u128, point: Point) -> Option<ForeignEnd> {
         let chains = lock(&self.share.foreign.chains);
         let Some(name) = chains.names.get(&point.chain) else {
