@@ -21,7 +21,7 @@ struct Fill {
 pub(crate) struct Replay {
     is_instant: bool,
     streams: FxHashMap<u64, (usize, Past)>,
-    marks: FxHashMap<u64, Past>,
+    events: FxHashMap<u64, Past>,
     /// The operations that the host has seen to have completed.
     over: Past,
     /// The mapped ranges: first address, bytes, chunk.

@@ -72,9 +72,9 @@ enum State {
 /// A stream that used a freed block.
 enum User {
     /// It captures, or was not queried yet.
-    Unmarked(Stream),
+    Unrecorded(Stream),
     /// It has finished with the block once this event has completed.
-    Marked(Event),
+    Recorded(Event),
 }
 
 impl User {

@@ -76,9 +76,9 @@ impl Announced {
         let announced = run_alone(context, before, Some(Box::new(move || drop(over))));
         let named = named.map(|(event, name)| (name, Named { line, event }));
         match announced {
-            Ok(mark) => {
+            Ok(event) => {
                 // A seeded device runs work only while a thread waits. A lost one has dropped the closure.
-                if let Ok(Fence::Host(fence)) = mark.fence() {
+                if let Ok(Fence::Host(fence)) = event.fence() {
                     let _ = fence.park(Waiter::none());
                 }
                 Ok((theirs, named))
@@ -100,7 +100,7 @@ pub(super) fn run_alone(
     let raw = context.driver.open_stream(StreamFlags::default())?;
     let mut work = task.map(Work::Run);
     let done = before(raw).and_then(|()| shell::submit_task(context, raw, &mut work));
-    let mark = done.and_then(|()| context.driver.mark(raw));
+    let event = done.and_then(|()| context.driver.record(raw));
     // A stream that the driver refuses to close stays open until the device is gone.
     let _ = context.driver.close_stream(raw);
     Ok(DeviceEvent::new(event?, &context.driver))

@@ -105,7 +105,7 @@ impl Context {
         let theirs = grant.known.iter().filter(|end| end.point.device != number);
         let known: Vec<_> = theirs.filter_map(|end| self.point_here(number, speaker, end)).collect();
         // If the device cannot open the name, it waits for the byte.
-        let opened = grant.name.and_then(|name| self.driver.import_mark(&name).ok());
+        let opened = grant.name.and_then(|name| self.driver.import_event(&name).ok());
         let waiting = match opened {
             None if self.properties.runs_closures => Waiting::begin(),
             _ => None,
