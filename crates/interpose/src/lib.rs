@@ -8,13 +8,13 @@
 //! | `ranks` | the order in which its locks are taken |
 //! | `mode` | what the command asks for |
 //! | `abi` | CUDA's types that the driver crate does not have |
-//! | `entry` | how a call comes in, where the real functions are, which calls are passed on and counted |
+//! | `entry` | the entries of calls, the real functions, the calls that are passed on and counted |
 //! | `mapping` | what the system knows of an address |
 //! | `ask` | questions to the real library |
 //! | `python` | the line of Python that a thread runs |
 //! | `place`, `index`, `handles` | the places of calls; the allocation at an address; numbers for handles |
 //! | `arguments` | the addresses of known memory among a kernel's arguments |
-//! | `report`, `judge`, `own_file`, `sink` | the report to the command; the checker; a trace's file; where operations go |
+//! | `report`, `judge`, `own_file`, `sink` | the report to the command; the checker; a trace's file; the sink |
 //! | `signals` | how a process ends, is replaced, and forks |
 //! | `session` | the state of a process, behind one lock |
 //! | `calls` | what each call means, as operations |

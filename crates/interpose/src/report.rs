@@ -19,7 +19,7 @@ fn folder() -> Option<&'static OsString> {
 pub(crate) fn add(lines: &str) {
     let Some(folder) = folder() else { return };
     let path = std::path::Path::new(folder).join(std::process::id().to_string());
-    // If the command is gone, nobody reads the report.
+    // If the command is gone, no process reads the report.
     if let Ok(mut file) = File::options().append(true).create(true).open(path) {
         let _ = without_signals(|| file.write_all(lines.as_bytes()));
     }

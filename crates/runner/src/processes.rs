@@ -40,7 +40,7 @@ struct Shared {
     offered: HashMap<TicketId, Memory>,
     /// The exporter's name of imported memory.
     imported: HashMap<Memory, Memory>,
-    /// Memory that an importer's host returned, by the exporter's name. The importer has not told of it since.
+    /// Memory that an importer's host returned, by the exporter's name. The importer has sent nothing about it since.
     given_back: HashMap<Memory, ProcessId>,
 }
 

@@ -33,7 +33,7 @@ pub(super) fn throw(text: *const c_char) {
     throw(text);
 }
 
-/// Prints the text on the standard error stream, because the caller cannot be told.
+/// Prints the text on the standard error stream, because no caller gets it.
 #[cold]
 pub(super) fn say(text: *const c_char) {
     // SAFETY: this thread's text, which ends with a zero.

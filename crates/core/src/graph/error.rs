@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use super::copy::CopyRefused;
+use super::copy_refused::CopyRefused;
 use super::node::{DEPTH_MAX, GraphAllocId, GraphId, NodeId};
 use crate::op::{Names, Thing};
 use crate::units::Bytes;

@@ -3,7 +3,7 @@
 //!
 //! Knows one graph. Who keeps all graphs says what the others are.
 
-use super::copy::Holder;
+use super::copy_refused::Holder;
 use super::error::GraphError;
 use super::graph::{Graph, NodeKind};
 use super::node::{GraphAllocId, GraphId, Label, Memory, NodeId};

@@ -62,7 +62,7 @@ impl TicketKind {
 /// ```
 /// use millpond_core::share::{Ticket, TicketKind};
 ///
-/// The same as `Buffer::export` of the library makes:
+/// // The same as `Buffer::export` of the library makes:
 /// let ticket = Ticket { kind: TicketKind::Memory, exporter: 1, nonce: 2, bytes: 4096 };
 /// assert_eq!(Ticket::from_bytes(&ticket.to_bytes()), Ok(ticket));
 /// assert_eq!(ticket.to_string().parse(), Ok(ticket));

@@ -55,8 +55,8 @@ pub(super) struct Life {
 }
 
 impl Use {
-    /// Returns `true` if a party with this knowledge comes after the use. What a process did with memory that it
-    /// imported from another one is over for all once that process knows it. For memory that it exported, only events
+    /// Returns `true` if a party with this knowledge comes after the use. The work of a process on memory that it
+    /// imported has completed for all processes once that process knows it. For memory that it exported, only events
     /// count.
     pub(super) fn is_before(&self, knows: &Past, is_import: bool) -> bool {
         let is_over = |party: &Arc<Party>| !is_import && party.is_over(self.point);

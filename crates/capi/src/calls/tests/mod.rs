@@ -24,7 +24,7 @@ use crate::tables::stream::millpond_stream_t;
 /// Calls a function of C.
 macro_rules! c {
     ($name:ident($($argument:expr),* $(,)?)) => {
-        // SAFETY: every pointer that is passed here is valid for its call, for as many bytes as the call is told.
+        // SAFETY: every pointer that is passed here is valid for its call, for as many bytes as the call takes.
         unsafe { $name($($argument),*) }
     };
 }
