@@ -12,7 +12,7 @@ use super::answer::Captured as CapturedInto;
 use super::checker::{Call, Checker, Stands, Step, quiet};
 use super::finding::Finding;
 use super::graph_state::{Captured, Graphs};
-use super::graphs::used;
+use super::graphs::{Pins, used};
 use super::lives::{Found, Named};
 use super::names::Held;
 use super::timeline::StreamIndex;
@@ -134,11 +134,11 @@ impl Checker {
         let added = self.captured_node(call, stream_index, "allocated", name, |graph, tails, label| {
             graph.check_unmoved(holder)?;
             let (node, alloc) = addresses.add_alloc(graph, tails, bytes, label)?;
-            Ok((node, (graph.id(), alloc)))
+            Ok((node, (graph.id(), alloc, graph.addressing())))
         });
         self.graphs.addresses = addresses;
-        let (graph, alloc) = added?;
-        self.graphs.names.add((graph, alloc), memory);
+        let (graph, alloc, addressing) = added?;
+        self.graphs.names.add((graph, alloc), memory, addressing);
         self.keep_access(call, stream_index, memory, pool);
         self.lives.name(memory, Named::Node { graph, alloc });
         Ok(())
@@ -156,7 +156,7 @@ impl Checker {
         let graph = self.captured_graph(stream_index);
         let sites: SmallVec<[Site; 2]> = accesses.iter().map(|it| self.site(call, stream_index, it.act)).collect();
         let named = accesses;
-        let accesses = self.node_accesses(call, graph, named, &sites)?;
+        let (accesses, pins) = self.node_accesses(call, graph, named, &sites)?;
         if work == Work::Copy {
             let subject = |at: usize| self.named_by_node(call, graph, &named[at], &accesses[at]);
             self.refuse_overlap(call, self.site(call, stream_index, Act::Write), used(&accesses), subject)?;
@@ -168,6 +168,7 @@ impl Checker {
         })?;
         self.captured_node(call, stream_index, "launched", name, |graph, tails, label| {
             let node = graph.add_work(work, tails, &accesses, label)?;
+            pins.into_iter().for_each(|pin| graph.pin(pin));
             graph.set_may_share(node, may_share);
             Ok((node, ()))
         })
@@ -176,7 +177,7 @@ impl Checker {
     pub(super) fn captured_free(&mut self, call: Call<'_>, stream_index: StreamIndex, memory: Memory) -> Step {
         let graph = self.captured_graph(stream_index);
         let later = self.site(call, stream_index, Act::Free);
-        let found = match self.node_memory(call, graph, memory, later)? {
+        let found = match self.node_memory(call, graph, memory, later, &mut Pins::new())? {
             NodeMemory::External { .. } => {
                 let name = call.names.title(Thing::Memory(memory));
                 return Err(Box::new(Finding::foreign_free(&name).at(self.act_side(call, later))));

@@ -6,7 +6,7 @@ use super::checker::{Call, Checker, Step};
 use super::finding::Finding;
 use super::graph_state::Graphs;
 use super::names::Key;
-use crate::graph::{Addressing, Graph, Memory as NodeMemory, NodeKind, Others};
+use crate::graph::{Graph, Memory as NodeMemory, NodeKind, Others};
 use crate::ids::GraphId;
 use crate::op::{Act, Thing};
 
@@ -14,7 +14,7 @@ impl Graphs {
     /// Whether a graph is there, or what was made with it: an instance, a graph that it is in.
     fn is_used(&self, graph: GraphId) -> bool {
         let has_it = |it: &Graph| it.id() == graph || it.has_child(graph);
-        self.captured.contains_key(&graph)
+        self.captured.values().any(|captured| has_it(&captured.graph))
             || self.graphs.values().any(|made| has_it(&made.graph))
             || self.execs.values().any(|it| !it.is_destroyed && has_it(&it.graph))
     }
@@ -52,15 +52,6 @@ impl Graphs {
     pub(super) fn has_child(&self, graph: GraphId, child: GraphId) -> bool {
         self.own(graph).is_some_and(|graph| graph.has_child(child))
     }
-
-    /// Whether each instance of a graph, which may be gone, has addresses of its own.
-    pub(super) fn is_symbolic(&self, graph: GraphId) -> bool {
-        let is_it = |it: &Graph| it.addressing() == Addressing::Symbolic;
-        match self.graphs.get(&graph) {
-            Some(made) => is_it(&made.graph),
-            None => self.execs.values().any(|it| it.graph.id() == graph && is_it(&it.graph)),
-        }
-    }
 }
 
 impl Checker {
@@ -68,7 +59,7 @@ impl Checker {
     /// is made by hand: a capture has its addresses at once.
     pub(super) fn refuse_symbolic(&mut self, call: Call<'_>, graph: GraphId, owner: GraphId) -> Step {
         let is_by_hand = !self.graphs.captured.contains_key(&graph);
-        if is_by_hand && self.graphs.has_child(graph, owner) || !self.graphs.is_symbolic(owner) {
+        if is_by_hand && self.graphs.has_child(graph, owner) || !self.graphs.names.is_symbolic(owner) {
             return Ok(());
         }
         let later = self.side(call, self.host_site(call, Act::Read), "added");

@@ -14,7 +14,7 @@ use super::checker::{Call, Checker, Step, quiet};
 use super::finding::{Finding, Spot};
 use super::graph_state::{Before, Made};
 use super::lives::{Found, Named};
-use super::names::{Held, Key};
+use super::names::Held;
 use crate::graph::{
     Access as NodeAccess, Asked, Draft, EventKey, Graph, GraphError, GraphFault, Holder, Label, Memory as NodeMemory,
     NodeKind, Origin, Pin, Refusal, Work,
@@ -38,6 +38,7 @@ impl Checker {
         graph: GraphId,
         memory: Memory,
         later: Site,
+        pins: &mut Pins,
     ) -> Step<NodeMemory> {
         let key = match self.graphs.names.key(memory) {
             Some(key) => key,
@@ -46,12 +47,12 @@ impl Checker {
                 let Some(named) = self.left_by_launch(target.life) else {
                     return Ok(NodeMemory::External { id: memory.id, generation: memory.generation });
                 };
-                if later.act != Act::Free && named.0 == graph {
-                    let Memory { id, generation } = memory;
-                    return Err(self.made_anew(call, Pin { graph, alloc: named.1, id, generation }, "named"));
-                }
-                if later.act != Act::Free {
-                    self.pin(graph, named, memory);
+                let Memory { id, generation } = memory;
+                let pin = Pin { graph: named.0, alloc: named.1, id, generation };
+                match later.act {
+                    Act::Free => {}
+                    _ if named.0 == graph => return Err(self.made_anew(call, pin, "named")),
+                    _ => pins.push(pin),
                 }
                 named
             }
@@ -64,17 +65,6 @@ impl Checker {
         Ok(NodeMemory::Foreign { graph: key.0, alloc: key.1 })
     }
 
-    /// A node names one life of what a launch left.
-    fn pin(&mut self, graph: GraphId, (owner, alloc): Key, memory: Memory) {
-        let graph = match self.graphs.captured.get_mut(&graph) {
-            Some(captured) => Some(&mut captured.graph),
-            None => self.graphs.graphs.get_mut(&graph).map(|made| &mut made.graph),
-        };
-        if let Some(graph) = graph {
-            graph.pin(Pin { graph: owner, alloc, id: memory.id, generation: memory.generation });
-        }
-    }
-
     /// What the accesses of a node come to.
     pub(super) fn node_accesses(
         &mut self,
@@ -82,13 +72,13 @@ impl Checker {
         graph: GraphId,
         accesses: &[Access],
         sites: &[Site],
-    ) -> Step<SmallVec<[NodeAccess; 2]>> {
-        let mut found = SmallVec::new();
+    ) -> Step<(SmallVec<[NodeAccess; 2]>, Pins)> {
+        let (mut found, mut pins) = (SmallVec::new(), Pins::new());
         for (access, site) in accesses.iter().zip(sites) {
-            let memory = self.node_memory(call, graph, access.memory, *site)?;
+            let memory = self.node_memory(call, graph, access.memory, *site, &mut pins)?;
             found.push(NodeAccess { memory, act: access.act, part: access.part });
         }
-        Ok(found)
+        Ok((found, pins))
     }
 
     fn remove_node(&mut self, call: Call<'_>, graph: GraphId, node: NodeId) -> Step {
@@ -221,9 +211,8 @@ impl Checker {
 
     /// Whether a graph may have an instance, or be in another one: where its addresses are fixed, once.
     pub(super) fn check_copy(&mut self, call: Call<'_>, graph: GraphId, asked: Asked) -> Step {
-        let made = self.made(call, graph)?;
-        let Some((holder, _)) = made.holder else { return Ok(()) };
-        let checked = made.graph.check_copy(asked, Some(holder));
+        let holder = self.graphs.others(graph, None).holder;
+        let checked = self.made(call, graph)?.graph.check_unheld(asked, holder);
         checked.map_err(|error| self.graph_refused_at(call, graph, error))
     }
 
@@ -256,7 +245,8 @@ impl Checker {
         if let Some(kept) = self.graphs.kept.get(&node).cloned() {
             self.graphs.kept.insert(memory, kept);
         }
-        self.graphs.names.add((graph, alloc), memory);
+        let addressing = self.made(call, graph)?.graph.addressing();
+        self.graphs.names.add((graph, alloc), memory, addressing);
         self.lives.name(memory, Named::Node { graph, alloc });
         Ok(())
     }
@@ -308,13 +298,15 @@ impl Checker {
                 made.is_checked = false;
                 let may = made.graph.check_unmoved(holder);
                 let added = may.and_then(|()| self.graphs.addresses.add_alloc(&mut made.graph, after, bytes, label));
+                let addressing = made.graph.addressing();
                 let (_, alloc) = added.map_err(|error| self.graph_refused_at(call, graph, error))?;
-                self.graphs.names.add((graph, alloc), memory);
+                self.graphs.names.add((graph, alloc), memory, addressing);
                 self.lives.name(memory, Named::Node { graph, alloc });
                 Ok(())
             }
             NodeOp::Free(memory) => {
-                let found = self.node_memory(call, graph, memory, self.host_site(call, Act::Free))?;
+                let later = self.host_site(call, Act::Free);
+                let found = self.node_memory(call, graph, memory, later, &mut Pins::new())?;
                 let key = self.made(call, graph)?.graph.freed_alone(found);
                 let others = self.graphs.others(graph, key);
                 self.edit(call, graph, |graph| graph.add_only_free(after, found, label, others))?;
@@ -325,15 +317,9 @@ impl Checker {
                 let made = self.made(call, child)?;
                 made.is_made_of = true;
                 let (inside, held) = (Arc::new(made.graph.clone()), made.held.clone());
-                self.check_copy(call, child, Asked::Child)?;
                 let is_fixed = inside.fixed_memory().is_some();
-                let holder = self.graphs.others(graph, None).holder;
-                self.edit(call, graph, |graph| {
-                    if is_fixed {
-                        graph.check_unmoved(holder)?;
-                    }
-                    graph.add_child(after, inside, label)
-                })?;
+                let holders = (self.graphs.others(graph, None).holder, self.graphs.others(child, None).holder);
+                self.edit(call, graph, |graph| graph.add_free_child(after, inside, label, holders))?;
                 self.graphs.hold(graph, &held);
                 if is_fixed {
                     let made = self.made(call, child)?;
@@ -351,7 +337,7 @@ impl Checker {
                     self.check_event_process(call, event, self.host_site(call, Act::Read))?;
                 }
                 let sites: SmallVec<[Site; 2]> = named.iter().map(|it| self.host_site(call, it.act)).collect();
-                let accesses = self.node_accesses(call, graph, named, &sites)?;
+                let (accesses, pins) = self.node_accesses(call, graph, named, &sites)?;
                 if work == Work::Copy {
                     let subject = |at: usize| self.named_by_node(call, graph, &named[at], &accesses[at]);
                     self.refuse_overlap(call, self.host_site(call, Act::Write), used(&accesses), subject)?;
@@ -359,6 +345,7 @@ impl Checker {
                 let may_share = !self.settings.races;
                 self.edit(call, graph, |graph| {
                     let node = graph.add_work(work, after, &accesses, label)?;
+                    pins.into_iter().for_each(|pin| graph.pin(pin));
                     graph.set_may_share(node, may_share);
                     Ok(())
                 })
@@ -434,6 +421,9 @@ impl Checker {
         }
     }
 }
+
+/// The lives that a node names of what launches of other graphs left.
+pub(super) type Pins = SmallVec<[Pin; 1]>;
 
 /// What a node's accesses use.
 pub(super) fn used(accesses: &[NodeAccess]) -> impl Iterator<Item = (NodeMemory, Act, Part)> {

@@ -10,6 +10,7 @@ use super::protocol::{Launch, judge};
 use super::timeline::StreamIndex;
 use crate::graph::{Demand, FlatAlloc, NodeKind, Standing, Work};
 use crate::ids::NodeId;
+use crate::life::{Site, Use};
 use crate::op::{Act, Memory};
 use crate::order::{Chain, Snapshot};
 
@@ -80,6 +81,12 @@ impl Launch for Launching<'_> {
                 false => User::Other(demand.device),
             };
             checker.check_reach(call, target, user, later)?;
+            if self.freed.contains(&target.life) {
+                let free =
+                    Use { point: checker.time.at(stream_index).chain.last(), site: Site { act: Act::Free, ..later } };
+                let freed = checker.lives.at(target.life).freed_by(free);
+                return Err(checker.after_free(call, memory, Some(freed), later));
+            }
             let history = &checker.lives.at(target.life).history;
             let checked = self.standing(Some(demand), |who| history.check_demand(demand, who, checker.settings.races));
             checked.map_err(|fault| {

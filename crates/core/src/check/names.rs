@@ -6,7 +6,7 @@
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::graph::{Graph, GraphAllocId};
+use crate::graph::{Addressing, Graph, GraphAllocId};
 use crate::ids::GraphId;
 use crate::op::Memory;
 
@@ -19,15 +19,24 @@ pub(super) type Held = SmallVec<[GraphId; 2]>;
 /// All of them.
 #[derive(Debug, Default)]
 pub(super) struct Names {
-    /// Of each graph how many graphs and instances hold its names, and these.
-    of: FxHashMap<GraphId, (u32, FxHashMap<GraphAllocId, Memory>)>,
+    of: FxHashMap<GraphId, OfGraph>,
     keys: FxHashMap<Memory, Key>,
+}
+
+/// The names of the memory of one graph, which may be gone.
+#[derive(Debug, Default)]
+struct OfGraph {
+    /// The number of graphs and instances that hold the names.
+    holders: u32,
+    /// `true` if each instance of the graph has addresses of its own.
+    is_symbolic: bool,
+    memory: FxHashMap<GraphAllocId, Memory>,
 }
 
 impl Names {
     /// What the program calls it.
     pub(super) fn of(&self, key: Key) -> Option<Memory> {
-        self.of.get(&key.0)?.1.get(&key.1).copied()
+        self.of.get(&key.0)?.memory.get(&key.1).copied()
     }
 
     /// What a name means to nodes.
@@ -40,14 +49,22 @@ impl Names {
         self.of.contains_key(&graph)
     }
 
-    pub(super) fn add(&mut self, key: Key, memory: Memory) {
-        self.of.entry(key.0).or_default().1.insert(key.1, memory);
+    /// Adds a name of memory that a graph with this addressing allocates.
+    pub(super) fn add(&mut self, key: Key, memory: Memory, addressing: Addressing) {
+        let of = self.of.entry(key.0).or_default();
+        of.is_symbolic = addressing == Addressing::Symbolic;
+        of.memory.insert(key.1, memory);
         self.keys.insert(memory, key);
+    }
+
+    /// Returns `true` if each instance of the graph has addresses of its own.
+    pub(super) fn is_symbolic(&self, graph: GraphId) -> bool {
+        self.of.get(&graph).is_some_and(|of| of.is_symbolic)
     }
 
     /// Another graph or instance holds names.
     pub(super) fn hold(&mut self, held: &Held) {
-        held.iter().for_each(|graph| self.of.entry(*graph).or_default().0 += 1);
+        held.iter().for_each(|graph| self.of.entry(*graph).or_default().holders += 1);
     }
 
     /// A graph or instance holds names no longer: those that none does any more.
@@ -55,9 +72,9 @@ impl Names {
         let mut gone = Vec::new();
         for graph in held {
             let Some(of) = self.of.get_mut(graph) else { continue };
-            of.0 -= 1;
-            if of.0 == 0 {
-                gone.extend(self.of.remove(graph).into_iter().flat_map(|of| of.1.into_values()));
+            of.holders -= 1;
+            if of.holders == 0 {
+                gone.extend(self.of.remove(graph).into_iter().flat_map(|of| of.memory.into_values()));
             }
         }
         for memory in &gone {
@@ -70,6 +87,6 @@ impl Names {
     pub(super) fn made_by(&self, graph: &Graph, held: &Held) -> Vec<Memory> {
         let is_in = |of: &&GraphId| **of == graph.id() || graph.has_child(**of);
         let of = held.iter().filter(is_in).filter_map(|of| self.of.get(of));
-        of.flat_map(|of| of.1.values().copied()).collect()
+        of.flat_map(|of| of.memory.values().copied()).collect()
     }
 }

@@ -68,6 +68,14 @@ impl Graph {
         }
     }
 
+    /// As [`check_copy`](Self::check_copy), if anything has the addresses.
+    ///
+    /// # Errors
+    /// As for [`check_copy`](Self::check_copy).
+    pub fn check_unheld(&self, asked: Asked, holder: Option<Holder>) -> Result<(), GraphError> {
+        holder.map_or(Ok(()), |holder| self.check_copy(asked, Some(holder)))
+    }
+
     /// Refuses another memory node, or the removal of one, where the graph has moved into the one around it.
     ///
     /// # Errors

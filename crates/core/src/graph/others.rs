@@ -3,7 +3,9 @@
 //!
 //! Knows one graph. Who keeps all graphs says what the others are.
 
-use super::copy_refused::Holder;
+use std::sync::Arc;
+
+use super::copy_refused::{Asked, Holder};
 use super::error::GraphError;
 use super::graph::{Graph, NodeKind};
 use super::node::{GraphAllocId, GraphId, Label, Memory, NodeId};
@@ -48,6 +50,26 @@ impl Graph {
             return Err(GraphError::FreedByOther { alloc, owner, by });
         }
         self.add_free(dependencies, memory, label)
+    }
+
+    /// As [`add_child`](Self::add_child), if nothing else has the addresses of either graph. `child_holder` is of the
+    /// child.
+    ///
+    /// # Errors
+    /// As for [`add_child`](Self::add_child). The child has memory nodes with fixed addresses, and this graph has moved
+    /// into another one, or the child has an instance or is a child already.
+    pub fn add_free_child(
+        &mut self,
+        dependencies: &[NodeId],
+        child: Arc<Graph>,
+        label: Label,
+        (holder, child_holder): (Option<Holder>, Option<Holder>),
+    ) -> Result<NodeId, GraphError> {
+        if child.fixed_memory().is_some() {
+            self.check_unmoved(holder)?;
+            child.check_unheld(Asked::Child, child_holder)?;
+        }
+        self.add_child(dependencies, child, label)
     }
 
     /// As [`remove_node`](Self::remove_node), if the other graphs allow it. `others.freed_by` is of the memory that the

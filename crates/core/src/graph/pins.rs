@@ -21,16 +21,22 @@ pub struct Pin {
     pub generation: u64,
 }
 
+impl Pin {
+    /// The name by which nodes know the memory.
+    pub fn memory(&self) -> Memory {
+        Memory::Foreign { graph: self.graph, alloc: self.alloc }
+    }
+}
+
 impl Graph {
     /// What its nodes name by one life.
     pub(super) fn pins(&self) -> impl Iterator<Item = Pin> + '_ {
         self.pins.iter().map(|(&(id, generation), &(graph, alloc))| Pin { graph, alloc, id, generation })
     }
 
-    /// A node is to name one life of what a launch of another graph left: the name to give it.
-    pub fn pin(&mut self, Pin { graph, alloc, id, generation }: Pin) -> Memory {
+    /// A node that names one life of what a launch of another graph left has been added.
+    pub fn pin(&mut self, Pin { graph, alloc, id, generation }: Pin) {
         self.pins.insert((id, generation), (graph, alloc));
-        Memory::Foreign { graph, alloc }
     }
 
     /// The name of a life that was [pinned](Self::pin) before.

@@ -105,13 +105,19 @@ impl Device {
         if allocation.device != self.context().number {
             return Err(allocation.elsewhere(self.name().to_string()));
         }
-        self.context().graphs.refuse_unsafe("free")?;
+        let later = site(Act::Free, StreamId::HOST, 0, caller);
         if let Origin::Captured(_) = allocation.origin {
-            return Err(not_launched(allocation, site(Act::Free, StreamId::HOST, 0, caller)));
+            self.context().graphs.refuse_unsafe("free")?;
+            return Err(not_launched(allocation, later));
+        }
+        // A capture forbids a free of live memory only: another one is refused anyway, and the capture goes on. The
+        // captures are locked before a life, so that the life is looked at again.
+        let is_live = allocation.life().is_live(*generation);
+        if is_live {
+            self.context().graphs.refuse_unsafe("free")?;
         }
         let base = hosts::base();
         let mut life = allocation.life();
-        let later = site(Act::Free, StreamId::HOST, 0, caller);
         if life.generation != *generation {
             return Err(allocation.stale_name(&life, *generation, side(allocation.device, later)).into());
         }

@@ -250,7 +250,7 @@ impl StreamShared {
             return Ok(());
         }
         let mut life = allocation.life();
-        if life.generation != *generation || life.freed.is_some() {
+        if !life.is_live(*generation) {
             return Err(Invalid::Stale.into());
         }
         let mut used = shared.next_use(&mut state, act, Location::caller());

@@ -46,6 +46,8 @@ pub(crate) struct Resolved {
     pub(crate) addresses: SmallVec<[u64; 4]>,
     /// Where each declared access is, in a graph where some address is symbolic.
     pub(crate) late: Option<SmallVec<[LatePlace; 2]>>,
+    /// The lives of other graphs' memory that are named.
+    pins: SmallVec<[Pin; 1]>,
     /// The memory of each declared access that has any, and how far into it.
     named: SmallVec<[Option<(Memory, u64, bool)>; 4]>,
 }
@@ -239,15 +241,17 @@ impl Body {
                 return Ok(None);
             }
             Source::Nothing => return Err(Invalid::Stale.into()),
-            Source::Owned(owned) => (self.memory_of(&owned.allocation, owned.generation, later)?, owned.address),
-            Source::Named(Some(named)) => (self.memory_named(named, later)?, named.address),
+            Source::Owned(owned) => {
+                (self.memory_of(&owned.allocation, owned.generation, later, &mut resolved.pins)?, owned.address)
+            }
+            Source::Named(Some(named)) => (self.memory_named(named, later, &mut resolved.pins)?, named.address),
             Source::Node(name) => (self.memory_of_node(name)?, name.address),
         };
         let access = NodeAccess { memory, act: declared.act, part };
         resolved.accesses.push(access);
         if self.node_tracer().is_some() {
             let is_by_node = matches!(declared.source, Source::Node(_));
-            let memory = if is_by_node { memory } else { self.traced(memory) };
+            let memory = if is_by_node { memory } else { self.traced(memory, &resolved.pins) };
             resolved.traced.push(NodeAccess { memory, ..access });
         }
         resolved.addresses.push(address + part.from());
@@ -281,7 +285,7 @@ impl Body {
         }
     }
 
-    fn memory_named(&mut self, named: Named, later: Site) -> Result<Memory> {
+    fn memory_named(&mut self, named: Named, later: Site, pins: &mut SmallVec<[Pin; 1]>) -> Result<Memory> {
         self.check_device(named.device, || "a view".into())?;
         let found = match named.pool {
             None => match self.context.share.find_import(named.id) {
@@ -293,7 +297,7 @@ impl Body {
                 pool.and_then(|pool| pool.resolve(named.index)).ok_or(Invalid::Stale)?
             }
         };
-        self.memory_of(&found, named.generation, later)
+        self.memory_of(&found, named.generation, later, pins)
     }
 
     /// Refuses a life that has ended.
@@ -310,7 +314,13 @@ impl Body {
     }
 
     /// What this graph calls one life of an allocation.
-    fn memory_of(&mut self, allocation: &Arc<Allocation>, generation: u64, later: Site) -> Result<Memory> {
+    fn memory_of(
+        &mut self,
+        allocation: &Arc<Allocation>,
+        generation: u64,
+        later: Site,
+        pins: &mut SmallVec<[Pin; 1]>,
+    ) -> Result<Memory> {
         self.check_device(allocation.device, || allocation.id.to_string())?;
         if let Origin::Captured(session) = &allocation.origin {
             let (graph, alloc) = (session.id, GraphAllocId(allocation.index));
@@ -337,7 +347,11 @@ impl Body {
             let id = allocation.id;
             return match graph == self.core.id() {
                 true => Err(Finding::made_anew(&id.to_string()).at(self.side(later)).into()),
-                false => Ok(self.core.pin(Pin { graph, alloc, id, generation })),
+                false => {
+                    let pin = Pin { graph, alloc, id, generation };
+                    pins.push(pin);
+                    Ok(pin.memory())
+                }
             };
         }
         // A graph that was kept over four billion lives of one allocation would take a new one for its own.
@@ -354,9 +368,10 @@ impl Body {
     }
 
     /// The name that a trace has for memory: of the life that is meant, where one is.
-    fn traced(&self, memory: Memory) -> Memory {
+    fn traced(&self, memory: Memory, pins: &[Pin]) -> Memory {
         let life = |Pin { id, generation, .. }| Memory::External { id, generation };
-        self.core.pin_of(memory).map_or(memory, life)
+        let named = pins.iter().copied().find(|pin| pin.memory() == memory);
+        named.or_else(|| self.core.pin_of(memory)).map_or(memory, life)
     }
 
     /// A node that works, with its accesses, and those as a trace has them. What it does may own what the program
@@ -364,16 +379,22 @@ impl Body {
     pub(crate) fn add_work(
         &mut self,
         dependencies: &[NodeId],
-        (accesses, traced): (&[NodeAccess], &[NodeAccess]),
+        resolved: &Resolved,
         payload: Held<'_, Payload>,
         may_share: bool,
         place: Place,
     ) -> Result<NodeId> {
         let label = self.label(place);
-        let node = self.core.add_work(payload.work(), dependencies, accesses, label)?;
+        let node = self.core.add_work(payload.work(), dependencies, &resolved.accesses, label)?;
+        resolved.pins.iter().for_each(|pin| self.core.pin(*pin));
         self.core.set_may_share(node, may_share);
         if let Some(tracer) = self.node_tracer() {
-            tracer.node(self.core.id(), dependencies, payload.traced(tracer.accesses(self.core.id(), traced)), place);
+            tracer.node(
+                self.core.id(),
+                dependencies,
+                payload.traced(tracer.accesses(self.core.id(), &resolved.traced)),
+                place,
+            );
         }
         self.keep(node, payload.take());
         Ok(node)
@@ -393,7 +414,7 @@ impl Body {
             EventNode::Record => Payload::EventRecord(event.clone()),
             EventNode::Wait => Payload::EventWait(event.clone()),
         };
-        self.add_work(dependencies, (&[], &[]), garbage.hold(payload), false, place)
+        self.add_work(dependencies, &Resolved::default(), garbage.hold(payload), false, place)
     }
 
     /// An alloc node; its address is 0 where that is symbolic.
@@ -461,12 +482,9 @@ impl Body {
     /// A whole graph as one node.
     pub(crate) fn add_child(&mut self, dependencies: &[NodeId], child: &Arc<Body>, place: Place) -> Result<NodeId> {
         self.check_device(child.context.number, || "the child graph".into())?;
-        if child.core.fixed_memory().is_some() {
-            self.core.check_unmoved(self.held_by.holder())?;
-        }
         let (core, label) = (Arc::new(child.core.clone()), self.label(place));
-        let into = (self.core.id(), place);
-        let add = || Ok(self.core.add_child(dependencies, core, label)?);
+        let (into, holder) = ((self.core.id(), place), self.held_by.holder());
+        let add = |child| Ok(self.core.add_free_child(dependencies, core, label, (holder, child))?);
         let node = child.held_by.move_into(&child.core, into, add)?;
         self.keep(node, Payload::Nothing);
         self.children.insert(node, Arc::clone(child));

@@ -150,15 +150,14 @@ impl Graph {
         place: Place,
         payload: impl FnOnce(&Body, A::Place, bool) -> Payload,
     ) -> Result<GraphNode> {
-        let resolved = self.edit().resolve(accesses, job, place, |_| Ok(()))?;
+        let mut resolved = self.edit().resolve(accesses, job, place, |_| Ok(()))?;
         let at = placed(accesses, resolved.addresses.iter().copied());
         let mut payload = payload(&self.body, at, resolved.late.is_some());
-        if let Some(places) = resolved.late {
+        if let Some(places) = resolved.late.take() {
             payload = payload.late(places);
         }
         let garbage = Garbage::default();
-        let accesses = (&*resolved.accesses, &*resolved.traced);
-        let id = self.edit().add_work(dependencies, accesses, garbage.hold(payload), false, place)?;
+        let id = self.edit().add_work(dependencies, &resolved, garbage.hold(payload), false, place)?;
         Ok(self.named(id))
     }
 

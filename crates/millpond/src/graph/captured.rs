@@ -73,10 +73,11 @@ impl StreamShared {
             Origin::Pool(_) | Origin::Imported(_) | Origin::Pinned(_) => None,
         };
         let Some((graph, alloc)) = key else {
-            // Where the capture is invalid, that is what is said.
-            let place = Place::Source(caller);
-            return lock(&self.context.graphs.captures).operate(self.id, place, |_| {
-                let later = side(self.context.number, site(Act::Free, self.id, 0, caller));
+            // An invalid capture refuses the free for that.
+            return lock(&self.context.graphs.captures).operate(self.id, Place::Source(caller), |adding| {
+                let later = site(Act::Free, self.id, 0, caller);
+                adding.body.check_life(allocation, owned.generation, later)?;
+                let later = side(self.context.number, later);
                 Err(Finding::foreign_free(&allocation.describe(&allocation.life())).at(later).into())
             });
         };
@@ -131,7 +132,7 @@ impl StreamShared {
         let add = || {
             lock(captures).operate(self.id, at, |adding| {
                 adding.check_uses(&resolved.accesses, may_share, payload.noun(), at)?;
-                let node = adding.body.add_work(adding.tails, (&resolved.accesses, &[]), payload, may_share, at)?;
+                let node = adding.body.add_work(adding.tails, &resolved, payload, may_share, at)?;
                 if let Some(tracer) = adding.session.tracer() {
                     tracer.declared_launch(&self.context.graphs, self.id, (accesses, job), caller);
                 }
@@ -256,8 +257,10 @@ impl Stream {
             return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: shared.title() }.into());
         }
         if name.is_symbolic() {
-            let later = side(shared.context.number, site(Act::Free, shared.id, 0, caller));
-            return Err(Finding::symbolic(&name.graph.to_string()).at(later).into());
+            return lock(&shared.context.graphs.captures).operate(shared.id, Place::Source(caller), |_| {
+                let later = side(shared.context.number, site(Act::Free, shared.id, 0, caller));
+                Err(Finding::symbolic(&name.graph.to_string()).at(later).into())
+            });
         }
         let (id, memory) = (shared.id, Memory::Foreign { graph: name.graph, alloc: name.alloc });
         let captured = shared.capture_free_of(memory, None, caller, |tracer| {

@@ -5,7 +5,7 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_core::check::{Act, Fault, Finding, Launch, Side, Site, judge};
+use millpond_core::check::{Act, Fault, Finding, Launch, Side, Site, Use, judge};
 use millpond_core::graph::{Demand, GraphAllocId, GraphId, NodeSite};
 use millpond_driver::locks::BiasedGuard;
 use smallvec::SmallVec;
@@ -17,7 +17,7 @@ use super::last::Lasts;
 use super::memory::GraphMemory;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::stream_names::side;
-use crate::state::allocation::{Life, site};
+use crate::state::allocation::{Allocation, Life, site};
 use crate::state::stream::{State, StreamShared};
 
 /// Their lives, locked.
@@ -190,7 +190,7 @@ impl Launch for Judged<'_, '_> {
         };
         match self.memory.map_or(own, unfreed).saturating_sub(own) {
             0 => Ok(()),
-            others => Err(self.refuse_unfreed(others)),
+            others => Err(self.refuse_unfreed(own + others)),
         }
     }
 
@@ -247,7 +247,18 @@ impl Judged<'_, '_> {
                 let refused = self.exec.context.graphs.not_live((*graph, *alloc), self.later(outside.act()));
                 within(refused, outside.site())
             }
-            _ => Invalid::Stale.into(),
+            _ => {
+                let is_it = |allocation: &Arc<Allocation>| matches!(&outside.whose, Whose::Held(held) if Arc::ptr_eq(held, allocation));
+                let output =
+                    self.of_role(|role| matches!(role, Role::Output(at) if is_it(&self.exec.outputs[at].allocation)));
+                let Some((found, life)) = output else { return Invalid::Stale.into() };
+                let by_itself = || {
+                    let free = Use { point: self.state.chain.last(), site: self.later(Act::Free) };
+                    let fault = Fault::after_free(free, outside.act());
+                    Wrong { act: outside.act(), what: Problem::Fault(fault), site: outside.site() }
+                };
+                self.refused((found, life), outside.wrong_life(life).unwrap_or_else(by_itself))
+            }
         }
     }
 }

@@ -74,7 +74,8 @@ pub(super) enum Role {
 #[derive(Debug, Default)]
 pub(crate) struct Founds {
     pub(super) list: SmallVec<[Found; 4]>,
-    /// Outsides whose memory is not there: by their places, and whether no launch has begun it.
+    /// Outsides whose memory is not there: by their places, and whether no launch has begun it. Else it is an output
+    /// of the instance.
     pub(super) missing: SmallVec<[(usize, bool); 1]>,
 }
 
@@ -104,15 +105,12 @@ pub(super) fn find(
     found.sort_by_key(|found| found.allocation.id);
     let same = |pair: &[Found]| pair[0].allocation.id == pair[1].allocation.id;
     if found.windows(2).any(same) {
-        // Two lives of one allocation, one of which has ended.
+        // A node names a life of an output of the instance: the launch frees that life, or it has ended.
         found.retain(|found| {
             let Role::Outside(index) = found.role else { return true };
-            let (outside, generation) = (&outsides[index], found.allocation.life().generation);
-            let is_there = outside.lives.iter().all(|life| *life == generation);
-            if !is_there {
-                missing.push((index, false));
-            }
-            is_there
+            let is_output = outputs.iter().any(|output| output.allocation.id == found.allocation.id);
+            missing.extend(is_output.then_some((index, false)));
+            !is_output
         });
     }
     match found.windows(2).any(same) {

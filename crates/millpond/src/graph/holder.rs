@@ -26,7 +26,7 @@ impl HeldBy {
         let instance = Arc::new(Instance);
         if graph.fixed_memory().is_some() {
             let mut held = lock(&self.0);
-            check_unheld(graph, Asked::Instance, held.as_ref())?;
+            graph.check_unheld(Asked::Instance, holder(held.as_ref()))?;
             *held = Some((Holder::Instance(shown(place)), Arc::downgrade(&instance)));
         }
         Ok(instance)
@@ -37,28 +37,27 @@ impl HeldBy {
         &self,
         graph: &Graph,
         (parent, place): (GraphId, Place),
-        add: impl FnOnce() -> Result<R>,
+        add: impl FnOnce(Option<Holder>) -> Result<R>,
     ) -> Result<R> {
         if graph.fixed_memory().is_none() {
-            return add();
+            return add(None);
         }
         let mut held = lock(&self.0);
-        check_unheld(graph, Asked::Child, held.as_ref())?;
-        let added = add()?;
+        let added = add(holder(held.as_ref()))?;
         *held = Some((Holder::Parent(parent, shown(place)), Weak::new()));
         Ok(added)
     }
 
-    /// Returns who has the addresses, or had them last.
+    /// Returns the holder of the addresses.
     pub(super) fn holder(&self) -> Option<Holder> {
-        lock(&self.0).as_ref().map(|(holder, _)| *holder)
+        holder(lock(&self.0).as_ref())
     }
 }
 
-fn check_unheld(graph: &Graph, asked: Asked, held: Option<&(Holder, Weak<Instance>)>) -> Result<()> {
-    match held {
-        Some((Holder::Instance(_), instance)) if instance.strong_count() == 0 => Ok(()),
-        Some((holder, _)) => Ok(graph.check_copy(asked, Some(*holder))?),
-        None => Ok(()),
+/// Returns the holder that is still there.
+fn holder(held: Option<&(Holder, Weak<Instance>)>) -> Option<Holder> {
+    match held? {
+        (Holder::Instance(_), instance) if instance.strong_count() == 0 => None,
+        (holder, _) => Some(*holder),
     }
 }

@@ -119,7 +119,7 @@ impl Launch {
         let output = &exec.outputs[at];
         let allocation = Arc::clone(&output.allocation);
         let life = allocation.life();
-        if life.generation != generation || life.freed.is_some() {
+        if !life.is_live(generation) {
             return Err(Invalid::Taken.into());
         }
         drop(life);

@@ -162,7 +162,10 @@ impl Graphs {
         let (node, later) = (format!("memory of an alloc node of {}", key.0), (later.act, side(self.device, later)));
         match (freed, later) {
             (Some(freed), (_, later)) => Finding::after_free_of(&node, Some(freed), later).into(),
-            (None, (act, later)) => Finding::not_launched(&node, act, &later.by(), false).at(later).into(),
+            (None, (act, later)) => {
+                let is_freed_again = self.freed_by(key) == Some(key.0);
+                Finding::not_launched(&node, act, &later.by(), is_freed_again).at(later).into()
+            }
         }
     }
 

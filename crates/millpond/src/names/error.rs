@@ -85,9 +85,8 @@ impl Error {
     /// Returns `true` if the error is about the program's request, so that a reader of its trace finds the error,
     /// too. Other errors are about the device, or about values that are not part of an operation.
     pub(crate) fn is_verdict(&self) -> bool {
-        use Invalid::{InUse, NoAccess, Overlap, Stale, SymbolicCapture};
-        let is_use =
-            |it: &Invalid| matches!(it, Stale | NoAccess { .. } | InUse { .. } | Overlap { .. } | SymbolicCapture(_));
+        use Invalid::{InUse, NoAccess, Overlap, Stale};
+        let is_use = |it: &Invalid| matches!(it, Stale | NoAccess { .. } | InUse { .. } | Overlap { .. });
         self.violation().is_some() || self.invalid().is_some_and(is_use)
     }
 }

@@ -73,7 +73,7 @@ impl Stream {
     pub fn copy_to_host<T: Pod>(&self, from: Read<'_, T>) -> Result<Vec<T>> {
         let shared = &self.shared;
         const CALL: &str = "copy_to_host";
-        shared.context.graphs.refuse_to_ask(shared.id, CALL).inspect_err(|error| {
+        shared.enter_to_ask(&mut shared.state.lock(), CALL).inspect_err(|error| {
             shared.note_refused(error, |tracer| tracer.asked(shared.id, Ask::Synchronize, Location::caller()));
         })?;
         let bytes = from.bytes();

@@ -244,8 +244,10 @@ impl StreamShared {
                     return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.titled() }.into());
                 }
                 let allocation = self.context.graphs.resolve(name, later)?;
-                let generation = allocation.life().generation;
-                if generation == 0 {
+                let life = allocation.life();
+                let (generation, was_launched) = (life.generation, life.was_launched());
+                drop(life);
+                if !was_launched {
                     return Err(self.context.graphs.not_live((name.graph, name.alloc), later));
                 }
                 (Held::Found(allocation), generation, name.address)

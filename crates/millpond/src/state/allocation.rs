@@ -279,6 +279,12 @@ impl Life {
         self.history.born().point.seq > 0
     }
 
+    /// Whether it is this life that lives.
+    #[inline]
+    pub(crate) fn is_live(&self, generation: u64) -> bool {
+        self.generation == generation && self.freed.is_none()
+    }
+
     /// A new life begins in the same place.
     #[inline(always)]
     pub(crate) fn begin(&mut self, bytes: u64, born: Use) {

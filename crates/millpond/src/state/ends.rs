@@ -31,7 +31,7 @@ pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
         return drop_captured(session, GraphAllocId(allocation.index));
     }
     let mut life = allocation.life();
-    if life.freed.is_some() || life.generation != generation {
+    if !life.is_live(generation) {
         return;
     }
     let after = Frontier::of(life.history.points());
@@ -56,7 +56,7 @@ pub(crate) fn drop_import(allocation: &Arc<Allocation>, generation: u64) {
         return;
     }
     let mut life = allocation.life();
-    if life.freed.is_some() || life.generation != generation {
+    if !life.is_live(generation) {
         return;
     }
     let last = life.history.uses().last().copied().unwrap_or(life.history.born());

@@ -68,8 +68,9 @@ pub(crate) fn check_free(allocation: &Allocation, life: &Life, who: &impl Knows)
     match &allocation.origin {
         Origin::Imported(_) => {
             let own = life.history.uses().filter(|known| !is_foreign(known));
-            match own.copied().find(|earlier| !who.covers(earlier.point)) {
-                Some(earlier) => Err(Fault::new(Kind::FreeBeforeUse, earlier)),
+            let ends: Box<[Use]> = own.copied().filter(|earlier| !who.covers(earlier.point)).collect();
+            match ends.first() {
+                Some(earlier) => Err(Fault { ends: ends.clone(), ..Fault::new(Kind::FreeBeforeUse, *earlier) }),
                 None => Ok(()),
             }
         }

@@ -60,18 +60,24 @@ impl StreamShared {
         Event::at(record, traced, &self.context)
     }
 
+    /// As [`enter`](Self::enter), for a call that waits for the stream or asks how far it is: a capture of the stream
+    /// and captures that forbid unsafe calls refuse it.
+    pub(crate) fn enter_to_ask(&self, state: &mut State, call: &'static str) -> Result<()> {
+        loop {
+            let mode = self.enter(state)?;
+            // Not refused where the capture ended this moment.
+            self.context.graphs.refuse_to_ask(self.id, call)?;
+            if mode != Mode::Capturing {
+                return Ok(());
+            }
+        }
+    }
+
     /// The same, for a host that asks the device about it: a stream that captures has no such end.
     pub(crate) fn record_to_ask(&self, ask: Ask, caller: &'static Location<'static>) -> Result<Event> {
         let once = || {
             let mut state = self.state.lock();
-            loop {
-                let mode = self.enter(&mut state)?;
-                // Not refused where the capture ended this moment.
-                self.context.graphs.refuse_to_ask(self.id, ask.call())?;
-                if mode != Mode::Capturing {
-                    break;
-                }
-            }
+            self.enter_to_ask(&mut state, ask.call())?;
             let record = self.record(&mut state)?;
             Ok(self.traced(record, |tracer, event| tracer.record_to_ask(self.id, event, Place::Source(caller))))
         };

@@ -168,7 +168,7 @@ impl PoolShared {
             return;
         }
         let mut life = allocation.life();
-        if life.freed.is_some() || life.generation != generation {
+        if !life.is_live(generation) {
             return;
         }
         if let Some(tracer) = &allocation.pool().context.tracer {

@@ -454,6 +454,181 @@ fn memory_of_a_removed_node_is_not_in_the_graph() {
     });
 }
 
+/// A dropped buffer's free node is the only one of all graphs, too.
+#[test]
+fn a_dropped_buffers_free_node_is_the_only_one() {
+    agreed("freed-by-a-drop", &["double-free", "double-free"], |said, [device]| {
+        let ([s], pool) = (streams(&device), device.default_pool());
+        let (graph, ()) = s.capture(|s| s.alloc::<u8>(&pool, 64).map(drop)).unwrap();
+        let x = graph.alloc_node::<u8>(graph.nodes()[0], 64).unwrap();
+        s.begin_capture().unwrap();
+        said.of(s.free_alloc_node(x));
+        s.abandon_capture();
+        said.of(device.graph().unwrap().add_free(&[], x));
+    });
+}
+
+/// A free at once of memory that is not live is refused for that, and the captures go on.
+#[test]
+fn a_second_free_at_once_spoils_no_capture() {
+    agreed("freed-again-at-once", &["double-free", "capture", "capture"], |said, [device]| {
+        let ([s, t], pool) = (streams(&device), device.default_pool());
+        let (x, y) = (s.alloc::<u8>(&pool, 64).unwrap(), s.alloc::<u8>(&pool, 64).unwrap());
+        s.free_address(x.address()).unwrap();
+        t.begin_capture().unwrap();
+        said.of(device.free(x).map_err(|refused| refused.error));
+        said.of(t.end_capture());
+        t.begin_capture().unwrap();
+        said.of(device.free(y).map_err(|refused| refused.error));
+        assert!(t.end_capture().is_err(), "the free at once spoilt it");
+        t.begin_capture().unwrap();
+        said.of(t.is_idle());
+        t.abandon_capture();
+    });
+}
+
+/// A copy to the host waits for its stream. On the legacy default stream it spoils captures of blocking streams only,
+/// as each operation of that stream does.
+#[test]
+fn a_copy_to_the_host_on_the_legacy_stream_is_refused_as_its_operations() {
+    agreed("legacy-copies", &["capture"], |said, [device]| {
+        let (blocking, [other]) = (device.stream().unwrap(), streams(&device));
+        let x = other.alloc_zeroed::<u8>(&device.default_pool(), 64).unwrap();
+        other.synchronize().unwrap();
+        blocking.begin_capture_in(CaptureMode::Relaxed).unwrap();
+        other.begin_capture().unwrap();
+        said.of(device.legacy_stream().copy_to_host(x.read()));
+        assert!(blocking.end_capture().is_err(), "it is spoilt");
+        said.of(other.end_capture());
+    });
+}
+
+/// An update may let a node use what the launch before left: the next launch frees that first.
+#[test]
+fn a_launch_uses_nothing_that_it_frees() {
+    for (is_freed, expected) in [(true, "use-after-free"), (false, "unfreed-launch")] {
+        agreed("used-and-freed", &[expected], |said, [device]| {
+            let [s] = streams(&device);
+            let with_node = |left: Option<&Buffer<u8>>| {
+                let mut graph = device.symbolic_graph().unwrap();
+                let x = graph.add_alloc::<u8>(&[], 64).unwrap();
+                let alloc = graph.node_of(x).unwrap();
+                match left {
+                    Some(left) => graph.add_memset(&[alloc], left.write(), 1).unwrap(),
+                    None => graph.add_memset(&[alloc], x.write(), 1).unwrap(),
+                };
+                (graph, x)
+            };
+            let (graph, x) = with_node(None);
+            let mut exec = graph.instantiate(Instantiate::default().auto_free_on_launch(is_freed)).unwrap();
+            let left = exec.launch(&s).unwrap().take(x).unwrap();
+            exec.update(&with_node(Some(&left)).0).unwrap();
+            let refused = exec.launch(&s).map(drop);
+            let (earlier, later) =
+                refused.as_ref().unwrap_err().violation().map(|it| (&it.earlier, &it.later)).unwrap();
+            assert!(earlier.is_some() && later.is_some(), "both sides are named");
+            said.of(refused);
+        });
+    }
+}
+
+/// A graph that has a free node is there as long as a capture has it as a child.
+#[test]
+fn a_child_of_a_capture_keeps_its_free_node() {
+    agreed("freed-by-a-captured-child", &["double-free"], |said, [device]| {
+        let [s] = streams(&device);
+        let mut graph = device.graph().unwrap();
+        let x = graph.add_alloc::<u8>(&[], 64).unwrap();
+        let mut frees = device.symbolic_graph().unwrap();
+        frees.add_free(&[], x).unwrap();
+        let exec = frees.instantiate(Instantiate::default()).unwrap();
+        s.begin_capture().unwrap();
+        said.of(exec.launch(&s).map(drop));
+        drop((exec, frees));
+        said.of(device.graph().unwrap().add_free(&[], x));
+        s.abandon_capture();
+    });
+}
+
+/// Memory of a symbolic graph is that of each instance, also where the graph's handle is gone.
+#[test]
+fn a_symbolic_graph_stays_symbolic() {
+    agreed("symbolic-and-gone", &["graph-refused", "graph-refused"], |said, [device]| {
+        let [s] = streams(&device);
+        let mut graph = device.symbolic_graph().unwrap();
+        let x = graph.add_alloc::<u8>(&[], 64).unwrap();
+        let mut around = device.symbolic_graph().unwrap();
+        around.add_child(&[], &graph).unwrap();
+        drop(graph);
+        s.begin_capture().unwrap();
+        said.of(s.memset(x.write(), 1));
+        said.of(s.free_alloc_node(x));
+        said.of(s.end_capture());
+    });
+    agreed("symbolic-in-an-invalid-capture", &["capture"], |said, [device]| {
+        let [s] = streams(&device);
+        let mut graph = device.symbolic_graph().unwrap();
+        let x = graph.add_alloc::<u8>(&[], 64).unwrap();
+        s.begin_capture().unwrap();
+        said.of(s.is_idle());
+        assert!(s.free_alloc_node(x).is_err(), "the capture is invalid");
+        s.abandon_capture();
+    });
+}
+
+/// In a capture, memory of a pool cannot be freed. If it is freed already, that is what is wrong.
+#[test]
+fn a_captured_free_of_what_was_freed_is_a_second_one() {
+    agreed("captured-second-free", &["double-free", "capture"], |said, [device]| {
+        let ([s], pool) = (streams(&device), device.default_pool());
+        let (x, y) = (s.alloc::<u8>(&pool, 64).unwrap(), s.alloc::<u8>(&pool, 64).unwrap());
+        s.free_address(x.address()).unwrap();
+        s.begin_capture().unwrap();
+        said.of(s.free(x).map_err(|refused| refused.error));
+        said.of(s.free(y).map_err(|refused| refused.error));
+        s.abandon_capture();
+    });
+}
+
+/// Memory of an alloc node that no launch has allocated is used before its allocation, whatever number it has.
+#[test]
+fn what_no_launch_has_allocated_was_not_freed() {
+    agreed("recycled-number", &["use-before-alloc"], |said, [device]| {
+        let ([s], pool) = (streams(&device), device.default_pool());
+        // So many captures that their allocations' numbers are given again.
+        for _ in 0..1100 {
+            s.begin_capture().unwrap();
+            drop(s.alloc::<u8>(&pool, 64).unwrap());
+            drop(s.end_capture().unwrap());
+        }
+        let mut graph = device.graph().unwrap();
+        let x = graph.add_alloc::<u8>(&[], 64).unwrap();
+        let _exec = graph.instantiate(Instantiate::default()).unwrap();
+        said.of(s.memset(x.write(), 0));
+    });
+}
+
+/// A node that is refused asks nothing of the launches.
+#[test]
+fn a_refused_node_names_no_life() {
+    agreed("refused-node", &["graph-refused"], |said, [device]| {
+        let ([s], pool) = (streams(&device), device.default_pool());
+        let (graph, x) = s.capture(|s| Ok(s.alloc::<u8>(&pool, 64)?.into_alloc_node())).unwrap();
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
+        let left = exec.launch(&s).unwrap().take(x).unwrap();
+        let mut other = device.graph().unwrap();
+        let first = other.add_empty(&[]).unwrap();
+        said.of(other.add_memset(&[first, first], left.write(), 1));
+        other.add_memset(&[first], x.write(), 1).unwrap();
+        let writes = other.instantiate(Instantiate::default()).unwrap();
+        drop(writes.launch(&s).unwrap());
+        s.free(left).unwrap();
+        let left = exec.launch(&s).unwrap().take(x).unwrap();
+        said.of(writes.launch(&s).map(drop));
+        s.free(left).unwrap();
+    });
+}
+
 /// A program over the raw handles gives a capture up.
 #[test]
 fn a_capture_that_is_given_up_is_told() {
