@@ -1,4 +1,4 @@
-//! The devices of the process. A device is opened for the first holder of its primary context, and dropped with the
+//! The devices of the process. A device is opened for the first holder of one of its contexts, and dropped with the
 //! last.
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
@@ -9,7 +9,7 @@ use super::Device;
 use crate::lock;
 use crate::settings::{self, PEERS};
 
-/// The device, if it is open, and the number of holders of its primary context.
+/// The device, if it is open, and the number of holders of its contexts.
 #[derive(Debug, Default)]
 struct Primary {
     holders: u32,
