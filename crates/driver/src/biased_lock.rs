@@ -1,20 +1,20 @@
-//! A lock for what one thread uses nearly always: that thread takes it without a read-modify-write.
+//! A lock that one thread takes nearly always: that thread takes it without a read-modify-write operation.
 //!
-//! Knows nothing of what it guards. The simple version is a spin lock: one atomic compare-and-swap to take it, a plain
-//! store to give it back. That swap costs more than all else that serves memory from a cache. The departure: a thread
-//! that has taken the lock many times in a row becomes its *owner* (a biased lock), and from then on says in `held`
-//! that it is inside, with a plain store. Whoever else wants the lock takes the spin lock and ends the ownership first.
-//! Between the owner's store to `held` and its look at `owner` nothing orders the processor: the other side makes up
-//! for it, with a system call that stops every processor of the process for a moment (`membarrier`). It costs some
-//! microseconds, so each time it takes twice as many turns in a row to become the owner again. Where the system has no
-//! such call there are no owners, and the lock is the simple one. In a forked process whoever had the lock may not be
-//! there: all locks are one there, which is free at first (`biased_lock_sync.rs`), and callers refuse to do
-//! anything.
+//! Does not know what it guards. The simple version is a spin lock: one atomic compare-and-swap to take it, a plain
+//! store to release it. That swap costs more than everything else in an allocation that a cache serves. The departure:
+//! a thread that has taken the lock many times in a row becomes its *owner* (a biased lock). From then on it marks that
+//! it is inside with a plain store to `held`. Any other thread that wants the lock takes the spin lock and first ends
+//! the ownership. Nothing orders the owner's store to `held` before its load of `owner` on the processor. The other
+//! side compensates with a system call that stops every processor of the process for a moment (`membarrier`). This
+//! costs some microseconds, so each time a thread needs twice as many turns in a row to become the owner again. If the
+//! system has no such call, there are no owners, and the lock is the simple one. In a forked process the thread that
+//! held the lock may not exist. All locks are one lock there, which is free at first (`biased_lock_sync.rs`), and
+//! callers refuse to do anything.
 //!
-//! Invariants: **one-writer**: of all threads only the first that became the owner ever can, and another only when that
-//! one has ended, so `held` is written by one thread at a time. **seen-or-stopped**: once `revoke` is through, either
-//! the owner's `held` is seen, or the owner will see that it owns nothing. **taken-first**: who is not the owner is
-//! inside only with `taken`, while there is no owner, and after `held` was seen false.
+//! Invariants: **one-writer**: only the first thread that became the owner can ever be the owner, and another thread
+//! only after that one has ended, so one thread at a time writes `held`. **seen-or-stopped**: after `revoke`, either
+//! the owner's `held` is seen, or the owner will see that it owns nothing. **taken-first**: a thread that is not the
+//! owner is inside only with `taken`, while there is no owner, and after it has seen `held` false.
 
 use std::cell::UnsafeCell;
 use std::fmt;
@@ -24,48 +24,49 @@ use std::ops::{Deref, DerefMut};
 use super::biased_lock_sync as sync;
 use sync::{AtomicBool, AtomicU64, Ordering};
 
-/// So many turns in a row make an owner, the first time. The end of that costs what some thousand turns gain.
+/// The turns in a row after which a thread becomes the owner for the first time. Ending an ownership costs as much as
+/// some thousand turns gain.
 const PATIENCE: u32 = 1024;
 
-/// Stands for no thread.
+/// The number that no thread has.
 const NO_THREAD: u64 = 0;
 
-/// A lock held for a short time, nearly always by one thread. Who waits for it does not sleep, but lets others go on.
-/// Beside the lock lies what comes first in the value.
+/// A lock that is held for a short time, nearly always by one thread. A thread that waits for it does not sleep, but
+/// yields. The first fields of the value are next to the lock in memory.
 #[repr(C)]
 pub struct BiasedLock<T> {
-    /// The number of the thread that owns it.
+    /// The number of the owner's thread.
     owner: AtomicU64,
-    /// Whether the owner is inside.
+    /// `true` while the owner is inside.
     held: AtomicBool,
-    /// Whether another thread is, or is about to be.
+    /// `true` while another thread is inside, or is about to be.
     taken: AtomicBool,
-    /// For who is inside.
+    /// Only for the thread that is inside.
     turns: UnsafeCell<Turns>,
-    /// Whether a thread is inside, for assertions.
+    /// `true` while a thread is inside, for assertions.
     #[cfg(debug_assertions)]
     inside: std::sync::atomic::AtomicBool,
-    /// For who is inside.
+    /// Only for the thread that is inside.
     value: UnsafeCell<T>,
 }
 
-/// Who took the lock how often.
+/// The count of the turns that one thread took in a row.
 #[derive(Debug)]
 struct Turns {
     last: u64,
-    /// Turns that the last one still needs in a row.
+    /// The turns in a row that the last thread still needs.
     left: u32,
-    /// The only thread that can be the owner, once there was one, until it ends.
+    /// The only thread that can be the owner, from the first ownership until that thread ends.
     first: u64,
     patience: u32,
 }
 
 // SAFETY: it owns its value, as a plain field would.
 unsafe impl<T: Send> Send for BiasedLock<T> {}
-// SAFETY: `value` and `turns` are reached by one thread at a time (seen-or-stopped, taken-first).
+// SAFETY: one thread at a time uses `value` and `turns` (seen-or-stopped, taken-first).
 unsafe impl<T: Send> Sync for BiasedLock<T> {}
 
-/// Holds a [`BiasedLock`] lock, and what is kept for as long. It stays on its thread.
+/// The guard of a [`BiasedLock`], with a value that it keeps until the release. It stays on its thread.
 #[must_use]
 pub struct BiasedLockGuard<'a, T, K = ()> {
     lock: &'a BiasedLock<T>,
@@ -74,7 +75,7 @@ pub struct BiasedLockGuard<'a, T, K = ()> {
     _kept: K,
 }
 
-/// How a lock was taken.
+/// The way in which a lock was taken.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// By the owner, with `held`.
@@ -86,12 +87,12 @@ enum Way {
 }
 
 impl<T> BiasedLock<T> {
-    /// A lock that no thread has.
+    /// Returns a lock that no thread holds.
     pub const fn new(value: T) -> Self {
         Self::with_patience(value, PATIENCE)
     }
 
-    /// As [`new`](Self::new), with an owner after so many turns in a row.
+    /// As [`new`](Self::new), with an owner after this many turns in a row.
     pub(crate) const fn with_patience(value: T, patience: u32) -> Self {
         Self {
             owner: AtomicU64::new(NO_THREAD),
@@ -104,51 +105,51 @@ impl<T> BiasedLock<T> {
         }
     }
 
-    /// The number of the thread that owns it; 0 where none does.
+    /// Returns the number of the owner's thread; 0 if there is no owner.
     #[cfg(test)]
     pub(crate) fn owner(&self) -> u64 {
         self.owner.load(Ordering::Relaxed)
     }
 
-    /// Takes the lock. A thread that has it already waits for ever.
+    /// Takes the lock. A thread that already holds it waits for ever.
     #[inline]
     pub fn lock(&self) -> BiasedLockGuard<'_, T> {
         self.lock_and_keep(())
     }
 
-    /// As [`lock`](Self::lock), with a guard that keeps a value and drops it once the lock is given back.
+    /// As [`lock`](Self::lock), with a guard that keeps a value and drops it after the lock is released.
     #[inline]
     pub fn lock_and_keep<K>(&self, kept: K) -> BiasedLockGuard<'_, T, K> {
         let way = if self.lock_own() { Way::Own } else { self.lock_shared() };
         self.guard(way, kept)
     }
 
-    /// As [`lock_and_keep`](Self::lock_and_keep), where this thread owns the lock and is not inside: by plain loads and
-    /// stores, with no call.
+    /// As [`lock_and_keep`](Self::lock_and_keep), if this thread owns the lock and is not inside: by plain loads and
+    /// stores, without a function call.
     #[inline(always)]
     pub fn own_and_keep<K>(&self, kept: K) -> Option<BiasedLockGuard<'_, T, K>> {
         if self.lock_own() { Some(self.guard(Way::Own, kept)) } else { None }
     }
 
-    /// Takes the lock where it is free this moment.
+    /// Takes the lock if it is free now.
     #[inline]
     pub fn try_lock(&self) -> Option<BiasedLockGuard<'_, T>> {
         self.try_lock_and_keep(|| ())
     }
 
-    /// As [`try_lock`](Self::try_lock), with a guard that keeps a value, made once the lock is taken.
+    /// As [`try_lock`](Self::try_lock), with a guard that keeps a value, which is made after the lock is taken.
     #[inline]
     pub fn try_lock_and_keep<K>(&self, kept: impl FnOnce() -> K) -> Option<BiasedLockGuard<'_, T, K>> {
         let way = if self.lock_own() { Way::Own } else { self.try_shared()? };
         Some(self.guard(way, kept()))
     }
 
-    /// The value: no other thread can have the lock.
+    /// Returns the value, without locking: no other thread can hold the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
 
-    /// The owner's way in: whether this thread is the owner and was not inside already.
+    /// The owner's way in. Returns `true` if this thread is the owner and was not inside already.
     #[inline]
     fn lock_own(&self) -> bool {
         let me = sync::thread_number();
@@ -185,7 +186,7 @@ impl<T> BiasedLock<T> {
 
     #[inline(never)]
     fn try_shared(&self) -> Option<Way> {
-        // An owner that is inside is not disturbed; in a forked process it may not be there.
+        // An owner that is inside is not disturbed; in a forked process it may not exist.
         if sync::is_forked() || self.held.load(Ordering::Relaxed) || !self.take() {
             return None;
         }
@@ -202,7 +203,7 @@ impl<T> BiasedLock<T> {
         self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
-    /// Ends an ownership, with `taken`. INVARIANT: seen-or-stopped.
+    /// Ends an ownership; the caller has `taken`. INVARIANT: seen-or-stopped.
     #[inline]
     fn revoke(&self) {
         if self.owner.load(Ordering::Relaxed) != NO_THREAD {
@@ -211,7 +212,7 @@ impl<T> BiasedLock<T> {
         }
     }
 
-    /// One turn of this thread, which has `taken`, and is inside: as the owner from now on, after enough of them.
+    /// Counts one turn of this thread, which has `taken` and is inside. After enough turns it becomes the owner.
     #[inline]
     fn turn(&self) -> Way {
         let me = sync::new_thread_number();
@@ -224,7 +225,7 @@ impl<T> BiasedLock<T> {
         if turns.left == 0 { self.own(turns, me) } else { Way::Taken }
     }
 
-    /// This thread, which is inside, becomes the owner where it can. INVARIANT: one-writer.
+    /// Makes this thread, which is inside, the owner if it can be. INVARIANT: one-writer.
     #[cold]
     fn own(&self, turns: &mut Turns, me: u64) -> Way {
         let is_heir = turns.first != NO_THREAD && turns.first != me;
@@ -250,13 +251,14 @@ impl<T> BiasedLock<T> {
 }
 
 impl<T> BiasedLock<T> {
-    /// A thread enters or leaves: in builds with debug assertions it is alone. INVARIANT: seen-or-stopped, taken-first.
+    /// Marks that a thread enters or leaves. Builds with debug assertions check that it is alone. INVARIANT:
+    /// seen-or-stopped, taken-first.
     #[inline(always)]
     fn set_inside(&self, _way: Way, _enters: bool) {
         #[cfg(debug_assertions)]
         if _way != Way::Forked {
             let was = self.inside.swap(_enters, std::sync::atomic::Ordering::Relaxed);
-            // While a panic passes another one would be an abort.
+            // During a panic a second one would abort the process.
             assert!(was != _enters || std::thread::panicking(), "seen-or-stopped: two threads have a lock");
         }
     }
@@ -269,7 +271,7 @@ impl<T: Default> Default for BiasedLock<T> {
 }
 
 impl<T> BiasedLockGuard<'_, T> {
-    /// So many turns in a row make an owner the next time.
+    /// Sets the turns in a row that the next ownership needs.
     #[cfg(test)]
     pub(crate) fn set_patience(&mut self, turns: u32) {
         // SAFETY: this thread is inside (taken-first, seen-or-stopped).
@@ -308,7 +310,7 @@ impl<T, K> DerefMut for BiasedLockGuard<'_, T, K> {
 }
 
 impl<T> fmt::Debug for BiasedLock<T> {
-    /// What is in it is not shown: to look would end an ownership.
+    /// Does not show the value: reading it would end an ownership.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("BiasedLock").finish_non_exhaustive()
     }

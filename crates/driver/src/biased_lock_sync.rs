@@ -1,4 +1,4 @@
-//! What the lock is built of, in one place: `tests/biased_lock_schedules.rs` compiles the lock a second time over a
+//! The primitives of the lock, in one place: `tests/biased_lock_schedules.rs` compiles the lock a second time with a
 //! twin of this file, in which a controlled scheduler chooses every interleaving.
 
 use std::cell::Cell;
@@ -10,7 +10,7 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A thread that has no number yet.
+/// The number of a thread that has none yet.
 const UNNUMBERED: u64 = u64::MAX;
 
 thread_local! {
@@ -25,7 +25,7 @@ static LIVING: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
 struct End;
 
 impl Drop for End {
-    /// What the thread drops after this is done by another number.
+    /// Values that the thread drops after this use locks by another number.
     fn drop(&mut self) {
         if is_forked() {
             return;
@@ -38,13 +38,14 @@ fn living() -> MutexGuard<'static, BTreeSet<u64>> {
     LIVING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells the calling thread from all others that ever were; one without a number is like none that has one.
+/// Returns the number of the calling thread, which no other thread ever has. A thread without a number gets a value
+/// that no numbered thread has.
 #[inline]
 pub(crate) fn thread_number() -> u64 {
     NUMBER.get()
 }
 
-/// As [`thread_number`], and gives the thread one where it has none.
+/// As [`thread_number`], but first gives the thread a number if it has none.
 #[inline]
 pub(crate) fn new_thread_number() -> u64 {
     match NUMBER.get() {
@@ -53,7 +54,7 @@ pub(crate) fn new_thread_number() -> u64 {
     }
 }
 
-/// The calling thread is one that never had a number: in a forked process, whose locks name threads of the parent.
+/// Takes the number from the calling thread. Used in a forked process, whose locks name threads of the parent.
 pub(crate) fn forget_thread_number() {
     NUMBER.set(UNNUMBERED);
 }
@@ -69,30 +70,30 @@ fn number_thread() -> u64 {
     number
 }
 
-/// Whether the thread of a number uses no lock by it any more; all that it did with locks is seen then. One that is
-/// about to end counts as ended.
+/// Returns `true` if the thread of a number uses no lock by it any more. Everything that it did with locks is then
+/// visible. A thread that is about to end counts as ended.
 #[cold]
 pub(crate) fn has_ended(number: u64) -> bool {
     !living().contains(&number)
 }
 
-/// Keeps the compiler's order of what is before and after. The processor's is the business of [`stop_all`].
+/// Stops the compiler from moving memory accesses across this point. [`stop_all`] orders them on the processor.
 #[inline]
 pub(crate) fn half_fence() {
     compiler_fence(Ordering::SeqCst);
 }
 
-/// Whether [`stop_all`] works here.
+/// Returns `true` if [`stop_all`] works here.
 pub(crate) fn can_stop_all() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok())
 }
 
-/// A full barrier on every processor that runs a thread of the process: between any two instructions of theirs.
+/// Executes a full barrier on every processor that runs a thread of the process, between any two of their instructions.
 #[cold]
 pub(crate) fn stop_all() {
     let stop = || membarrier(MembarrierCommand::PrivateExpedited).is_ok();
-    // A forked process may have to ask anew.
+    // A forked process may have to register again.
     let is_done = stop() || (membarrier(MembarrierCommand::RegisterPrivateExpedited).is_ok() && stop());
     if !is_done {
         crate::output::say(
@@ -104,12 +105,12 @@ pub(crate) fn stop_all() {
 
 pub(crate) use crate::process::is_forked;
 
-/// In a forked process locks may be held by threads of the parent. There all locks are this one, which its holder can
-/// take again. Waiting threads only poll it.
+/// In a forked process threads of the parent may hold locks. All locks are this one there, and its holder can take it
+/// again. Waiting threads only poll it.
 static FORKED: AtomicU64 = AtomicU64::new(0);
 static FORKED_DEPTH: AtomicU64 = AtomicU64::new(0);
 
-/// What tells the threads of a forked process apart: where each has its number.
+/// Returns the identity of a thread of a forked process: the address of its number.
 fn forked_thread() -> u64 {
     NUMBER.with(|number| std::ptr::from_ref(number).addr() as u64)
 }
@@ -132,7 +133,7 @@ pub(crate) fn leave_forked() {
     }
 }
 
-/// Lets others go on.
+/// Yields to other threads.
 pub(crate) fn relax() {
     std::thread::yield_now();
 }
@@ -171,8 +172,8 @@ mod tests {
         assert_eq!((lock.owner(), *lock.lock()), (thread_number(), 11));
     }
 
-    /// Asked for by the first lock that gets an owner, it would stop an allocation or a free for milliseconds. In a
-    /// process of its own, as it is for the whole process.
+    /// If the first lock that gets an owner registered for it, an allocation or a free would take milliseconds. The
+    /// test runs in its own process, because the registration is for the whole process.
     #[test]
     fn an_open_device_has_asked_for_what_owners_need() {
         const CHILD: &str = "MILLPOND_OPEN_DEVICE";
@@ -215,7 +216,7 @@ mod tests {
         assert_eq!((lock.owner(), *lock.lock()), (NO_THREAD, 500), "this thread goes on");
     }
 
-    /// Dropped when its thread ends, before or after that is known.
+    /// Dropped when its thread ends, before or after the lock knows that.
     struct Last(std::sync::Arc<BiasedLock<u64>>);
 
     impl Drop for Last {
@@ -228,7 +229,7 @@ mod tests {
     fn a_thread_uses_locks_to_its_end() {
         thread_local!(static LAST: std::cell::RefCell<Option<Last>> = const { std::cell::RefCell::new(None) });
         let lock = std::sync::Arc::new(BiasedLock::with_patience(0, 2));
-        // What is made first is dropped first or last, as the system likes: both are tried.
+        // The system chooses whether the first value made is dropped first or last, so the test tries both.
         for is_first in [false, true] {
             let theirs = lock.clone();
             let run = move || {
@@ -283,7 +284,7 @@ mod tests {
                         std::thread::yield_now();
                     }
                     if round % 1000 == 0 {
-                        // The owner is wanted again soon, however often that ended.
+                        // Makes the owner come back soon, however often its ownership ended.
                         lock.lock().set_patience(2);
                     }
                 }
@@ -295,7 +296,7 @@ mod tests {
         assert_eq!(*lock.lock(), 3 * ROUNDS);
     }
 
-    /// Without the barrier some in a hundred of these ends lose a turn: the owner's store is not seen yet.
+    /// Without the barrier a few of a hundred of these ends lose a turn, because the owner's store is not visible yet.
     #[test]
     fn an_owner_at_full_speed_loses_no_turn_when_another_comes() {
         for _ in 0..200 {

@@ -1,34 +1,34 @@
-//! The kinds of driver calls, and how many of each were made.
+//! The kinds of driver calls, and the number of calls of each kind.
 //!
-//! Knows the names of the contract's methods and nothing of what they do. Counters are plain relaxed atomics: a
+//! Knows the names of the contract's methods, but not their effects. Counters are plain relaxed atomics, because a
 //! count is a statistic and orders nothing.
 
 use std::fmt;
 use std::ops::{Index, Sub};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The kinds, in the order of the contract, each with the method's name and CUDA's.
+/// Lists the kinds in the order of the contract, each with the method's name and CUDA's.
 macro_rules! kinds {
     ($($(#[$doc:meta])* $kind:ident $name:literal $cuda:literal,)*) => {
-        /// What a tap sees: one method of [`Driver`](crate::Driver), or several that are alike. It sees no method
-        /// without a kind in the contract.
+        /// The kind of a call that a tap sees: one method of [`Driver`](crate::Driver), or several similar ones. A tap
+        /// does not see methods without a kind in the contract.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[repr(u8)]
         pub enum CallKind { $($(#[$doc])* $kind),* }
 
-        /// How many kinds there are.
+        /// The number of kinds.
         const KINDS: usize = [$($name),*].len();
 
         impl CallKind {
             /// Every kind, in the order of the contract.
             pub const ALL: [CallKind; KINDS] = [$(CallKind::$kind),*];
 
-            /// The method's name.
+            /// Returns the method's name.
             pub const fn name(self) -> &'static str {
                 match self { $(CallKind::$kind => $name),* }
             }
 
-            /// What CUDA calls it.
+            /// Returns CUDA's name of the call.
             pub const fn cuda(self) -> &'static str {
                 match self { $(CallKind::$kind => $cuda),* }
             }
@@ -92,17 +92,17 @@ kinds! {
 }
 
 impl CallKind {
-    /// Whether the method has an error to return.
+    /// Returns `true` if the method can return an error.
     pub const fn can_fail(self) -> bool {
         !matches!(self, CallKind::Forget)
     }
 
-    /// Whether the method is about graphs of the device's own, which not every device has.
+    /// Returns `true` if the method belongs to graphs of the device's own, which not every device has.
     pub const fn is_graph(self) -> bool {
         (self as u8) >= CallKind::Instantiate as u8
     }
 
-    /// Whether the method is about memory, rather than streams and their work.
+    /// Returns `true` if the method belongs to memory, not to streams and their work.
     pub const fn is_memory(self) -> bool {
         (self as u8) <= CallKind::LetIn as u8
     }
@@ -114,17 +114,17 @@ impl fmt::Display for CallKind {
     }
 }
 
-/// How many calls of each kind were made; `later - earlier` is what happened between.
+/// The number of calls of each kind; `later - earlier` are the calls between the two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CallCounts([u64; KINDS]);
 
 impl CallCounts {
-    /// All calls together.
+    /// Returns the number of all calls.
     pub fn total(&self) -> u64 {
         self.0.iter().sum()
     }
 
-    /// All calls about memory.
+    /// Returns the number of calls that belong to memory.
     pub fn memory(&self) -> u64 {
         CallKind::ALL.iter().filter(|kind| kind.is_memory()).map(|&kind| self[kind]).sum()
     }
@@ -147,7 +147,7 @@ impl Sub for CallCounts {
 }
 
 impl fmt::Display for CallCounts {
-    /// Kinds that happened, as `create 3, map 3`.
+    /// Writes the kinds with calls, as `create 3, map 3`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
         for kind in CallKind::ALL {
@@ -160,7 +160,7 @@ impl fmt::Display for CallCounts {
     }
 }
 
-/// Counters that several threads may raise at once.
+/// Counters that several threads may increment at once.
 #[derive(Debug, Default)]
 pub struct Counters([AtomicU64; KINDS]);
 
@@ -171,7 +171,7 @@ impl Counters {
         self.0[kind as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The counts so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> CallCounts {
         CallCounts(std::array::from_fn(|kind| self.0[kind].load(Ordering::Relaxed)))
     }

@@ -1,23 +1,23 @@
-//! Failures on demand: which of the calls to come is to fail, and how.
+//! Failures on demand: the future calls that fail, and their errors.
 //!
-//! The simple version: a list of rules, each with a countdown; every call that can fail is held against every rule.
-//! One departure: an atomic flag says whether any rule is set, so that an unarmed check costs one load.
+//! The simple version: a list of rules, each with a countdown; every call that can fail is compared with every rule.
+//! One departure: an atomic flag says whether any rule is set, so that a check without rules costs one load.
 
 use crate::locks::{Leaf, Mutex, lock};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{CallKind, DriverError, Result};
 
-/// When a rule strikes.
+/// The matching calls at which a rule applies.
 #[derive(Clone, Copy, Debug)]
 enum Times {
-    /// At this many matching calls from now, once; 0 is the next.
+    /// Once, after this many matching calls; 0 is the next one.
     After(u64),
     /// At every matching call.
     Always,
 }
 
-/// One wish: which calls, when, and the error to return.
+/// A requested failure: the kind of calls, the time, and the error to return.
 #[derive(Debug)]
 struct Rule {
     kind: Option<CallKind>,
@@ -25,7 +25,7 @@ struct Rule {
     error: Option<DriverError>,
 }
 
-/// The failures to come of one driver.
+/// The requested failures of one driver.
 #[derive(Debug, Default)]
 pub struct Failures {
     armed: AtomicBool,
@@ -54,19 +54,19 @@ impl Failures {
         self.add(Rule { kind: Some(kind), times: Times::Always, error: Some(error) });
     }
 
-    /// Takes every wish back.
+    /// Removes every request.
     pub fn disarm(&self) {
         let mut rules = lock(&self.rules);
         rules.clear();
         self.armed.store(false, Ordering::Release);
     }
 
-    /// The kinds of the calls that were made to fail so far, in order.
+    /// Returns the kinds of the calls that were made to fail so far, in order.
     pub fn struck(&self) -> Vec<CallKind> {
         lock(&self.struck).clone()
     }
 
-    /// To be asked once before each call: its error, where it is to fail. `bytes` is for the message.
+    /// Called once before each call. Returns the call's error if it must fail. `bytes` is for the message.
     #[inline]
     pub fn check(&self, kind: CallKind, bytes: u64) -> Result<()> {
         if self.armed.load(Ordering::Acquire) { self.check_rules(kind, bytes) } else { Ok(()) }
@@ -78,7 +78,7 @@ impl Failures {
         self.armed.store(true, Ordering::Release);
     }
 
-    /// Cold: only where a test has asked for a failure.
+    /// Cold, because it runs only if a test has requested a failure.
     #[cold]
     fn check_rules(&self, kind: CallKind, bytes: u64) -> Result<()> {
         if !kind.can_fail() {
@@ -86,7 +86,7 @@ impl Failures {
         }
         let mut error = None;
         let mut rules = lock(&self.rules);
-        // Every rule sees the call, also those behind the one that strikes.
+        // Every rule counts the call, also those after the one that makes it fail.
         rules.retain_mut(|rule| {
             if rule.kind.is_some_and(|of| of != kind) {
                 return true;
@@ -116,7 +116,7 @@ impl Failures {
     }
 }
 
-/// What a device would most likely say.
+/// Returns the error that a device most likely returns.
 fn usual_error(kind: CallKind, bytes: u64) -> DriverError {
     let call = kind.name();
     match kind {

@@ -1,26 +1,26 @@
-//! Graphs in the words of the contract: what a device's graph is made of.
+//! Graphs as the contract has them: the nodes of a device's graph.
 //!
-//! Knows work and edges; no streams. A device need not have graphs:
-//! [`Driver::has_graphs`](crate::Driver::has_graphs). Their nodes work on memory that is there; none allocates.
+//! Knows work and edges, but no streams. A device need not have graphs:
+//! [`Driver::has_graphs`](crate::Driver::has_graphs). Nodes work on memory that exists; none allocates.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// What a stream did while it captured (CUDA: the `CUgraph` that `cuStreamEndCapture` answers).
+/// The work of a stream during a capture (CUDA: the `CUgraph` that `cuStreamEndCapture` returns).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RawGraph(pub u64);
 
-/// A graph that can be launched again and again (CUDA: `CUgraphExec`).
+/// An executable graph (CUDA: `CUgraphExec`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RawExec(pub u64);
 
-/// A closure that every launch runs on the host's side, one launch after the other.
+/// A closure that every launch runs on the host, one launch after the other.
 pub type Repeated = Arc<dyn Fn() + Send + Sync>;
 
-/// What a node does at each launch.
+/// The work of a node at each launch.
 #[derive(Clone)]
 pub enum NodeWork {
-    /// Nothing: edges meet (CUDA: an empty node).
+    /// Does nothing: edges meet here (CUDA: an empty node).
     Nothing,
     /// Runs a closure, under the rules of [`Work::Run`](crate::Work::Run) (CUDA: a host node).
     Run(Repeated),
@@ -30,7 +30,7 @@ pub enum NodeWork {
         to: u64,
         /// First source address.
         from: u64,
-        /// How many bytes; at least one.
+        /// The number of bytes; at least one.
         bytes: u64,
     },
     /// Copies bytes that the graph keeps to device memory.
@@ -44,12 +44,12 @@ pub enum NodeWork {
     Fill {
         /// First address.
         at: u64,
-        /// How many bytes; at least one.
+        /// The number of bytes; at least one.
         bytes: u64,
-        /// The value of each.
+        /// The value of each byte.
         value: u8,
     },
-    /// All that was captured, as one node (CUDA: a child graph node).
+    /// Runs a captured graph as one node (CUDA: a child graph node).
     Captured(RawGraph),
 }
 
@@ -66,11 +66,11 @@ impl fmt::Debug for NodeWork {
     }
 }
 
-/// A node of a graph that is to be.
+/// A node of a graph that is to be made.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What it does.
+    /// The node's work.
     pub work: NodeWork,
-    /// The nodes that it comes after, by their places in the list: all before its own.
+    /// The nodes that it comes after, by their positions in the list: each is before this one.
     pub after: Vec<u32>,
 }

@@ -1,9 +1,9 @@
-//! What a device's memory looks like: ranges, chunks and where each chunk is mapped.
+//! The state of a device's memory: ranges, chunks and the mappings of each chunk.
 //!
-//! Pure bookkeeping, of the devices that must check their callers themselves (the host device; CUDA looks here for
-//! what is left). It must not know how memory is got: each chunk carries a backing it never looks
-//! at. Every method either does all it says or returns an error and changes nothing, so a driver can check, ask the
-//! system, and only then write down.
+//! Pure bookkeeping, for devices that must check their callers themselves (the host device; CUDA reads from it what is
+//! left). It does not know where memory comes from: each chunk has a backing that it never reads. Every method either
+//! succeeds completely or returns an error and changes nothing, so that a driver can check, call the system, and only
+//! then record the result.
 //!
 //! Invariants, re-derived by `audit` in the tests:
 //! * `whole-mapping`: a mapping covers exactly one chunk, from its first byte to its last;
@@ -16,23 +16,23 @@ use std::collections::BTreeMap;
 use crate::errors::{failed, unknown};
 use crate::{DriverError, RawChunk, Result};
 
-/// The bookkeeping of one device's memory. `B` is what a chunk's memory is made of.
+/// The bookkeeping of one device's memory. `B` is the backing of a chunk.
 #[derive(Debug)]
 pub(crate) struct Ledger<B> {
     granularity: u64,
     total_bytes: u64,
-    /// Bytes of kept chunks, and of chunks on their way out (see [`Ledger::gave_back`]).
+    /// Bytes of kept chunks, and of chunks whose memory is being returned (see [`Ledger::gave_back`]).
     used_bytes: u64,
     next_chunk: u64,
     /// Ranges by first address; the value is the size.
     ranges: BTreeMap<u64, u64>,
-    /// Kept chunks by handle. Handles are never used again.
+    /// Kept chunks by handle. Handles are never reused.
     chunks: BTreeMap<u64, Chunk<B>>,
     /// Mappings by first address; the value is the size and the chunk's handle.
     mappings: BTreeMap<u64, (u64, u64)>,
 }
 
-/// A chunk that is still held.
+/// A chunk that still has a holder.
 #[derive(Debug)]
 struct Chunk<B> {
     bytes: u64,
@@ -41,7 +41,7 @@ struct Chunk<B> {
     backing: B,
 }
 
-/// What is left of a chunk after its last holder let go. Its bytes count as used until [`Ledger::gave_back`].
+/// The rest of a chunk whose last holder is gone. Its bytes count as used until [`Ledger::gave_back`].
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Leftover<B> {
@@ -50,7 +50,7 @@ pub(crate) struct Leftover<B> {
 }
 
 impl<B> Ledger<B> {
-    /// An empty device.
+    /// Returns the ledger of an empty device.
     pub(crate) fn new(granularity: u64, total_bytes: u64) -> Self {
         assert!(granularity.is_power_of_two());
         Self {
@@ -64,7 +64,7 @@ impl<B> Ledger<B> {
         }
     }
 
-    /// Whether `bytes` is a size that can be reserved or created.
+    /// Checks that `bytes` is a size that can be reserved or created.
     pub(crate) fn check_size(&self, call: &'static str, bytes: u64) -> Result<()> {
         if bytes == 0 || !bytes.is_multiple_of(self.granularity) {
             return Err(failed(call, format!("{bytes} B is not a positive multiple of {} B", self.granularity)));
@@ -72,14 +72,14 @@ impl<B> Ledger<B> {
         Ok(())
     }
 
-    /// Writes a fresh range down.
+    /// Records a new range.
     pub(crate) fn add_range(&mut self, at: u64, bytes: u64) {
         debug_assert!(at.is_multiple_of(self.granularity) && bytes.is_multiple_of(self.granularity));
         let before = self.ranges.insert(at, bytes);
         debug_assert!(before.is_none(), "inside-range: the system gave an address twice");
     }
 
-    /// Whether `at` and `bytes` are exactly a range without mappings.
+    /// Checks that `at` and `bytes` are exactly a range without mappings.
     pub(crate) fn check_unreserve(&self, at: u64, bytes: u64) -> Result<()> {
         const CALL: &str = "unreserve";
         match self.ranges.get(&at) {
@@ -95,13 +95,13 @@ impl<B> Ledger<B> {
         }
     }
 
-    /// Strikes a range out that [`Self::check_unreserve`] has allowed.
+    /// Removes a range that [`Self::check_unreserve`] has allowed.
     pub(crate) fn remove_range(&mut self, at: u64) {
         let range = self.ranges.remove(&at);
         debug_assert!(range.is_some());
     }
 
-    /// Writes a chunk down that `make` gets from the system, where the device has so many bytes left.
+    /// Records a chunk that `make` gets from the system, if the device has this many bytes left.
     pub(crate) fn create(&mut self, bytes: u64, make: impl FnOnce() -> Result<B>) -> Result<RawChunk> {
         self.check_size("create", bytes)?;
         if bytes > self.total_bytes - self.used_bytes {
@@ -115,7 +115,7 @@ impl<B> Ledger<B> {
         Ok(chunk)
     }
 
-    /// Lets a chunk's handle go; what is left of the chunk, where nothing maps it.
+    /// Destroys a chunk's handle. Returns the rest of the chunk if nothing maps it.
     pub(crate) fn destroy(&mut self, chunk: RawChunk) -> Result<Option<Leftover<B>>> {
         self.live("destroy", chunk)?;
         let entry = self.chunks.get_mut(&chunk.0).expect("a live chunk is kept");
@@ -123,13 +123,13 @@ impl<B> Ledger<B> {
         Ok(self.take_unheld(chunk.0))
     }
 
-    /// The memory of a [`Leftover`] of so many bytes has gone back to the system.
+    /// Records that the memory of a [`Leftover`] of this size was returned to the system.
     pub(crate) fn gave_back(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.used_bytes, "within-total");
         self.used_bytes -= bytes;
     }
 
-    /// Size and backing of a chunk that is not destroyed.
+    /// Returns the size and the backing of a chunk that is not destroyed.
     pub(crate) fn live(&self, call: &'static str, chunk: RawChunk) -> Result<(u64, &B)> {
         match self.chunks.get(&chunk.0) {
             Some(entry) if !entry.destroyed => Ok((entry.bytes, &entry.backing)),
@@ -137,7 +137,7 @@ impl<B> Ledger<B> {
         }
     }
 
-    /// Whether a chunk can be mapped there; its backing.
+    /// Checks that a chunk can be mapped there, and returns its backing.
     pub(crate) fn check_map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<&B> {
         const CALL: &str = "map";
         let (whole, backing) = self.live(CALL, chunk)?;
@@ -148,7 +148,7 @@ impl<B> Ledger<B> {
             return Err(failed(CALL, format!("{at:#x} is not a multiple of {} B", self.granularity)));
         }
         let range = self.ranges.range(..=at).next_back();
-        // No sum: an address near the end of the space must not wrap around.
+        // No sum, because an address near the end of the space must not wrap around.
         if range.is_none_or(|(&start, &size)| at - start > size || bytes > size - (at - start)) {
             return Err(failed(CALL, format!("{bytes} B at {at:#x} do not lie in one reserved range")));
         }
@@ -160,13 +160,13 @@ impl<B> Ledger<B> {
         }
     }
 
-    /// Writes a mapping down that [`Self::check_map`] has allowed.
+    /// Records a mapping that [`Self::check_map`] has allowed.
     pub(crate) fn add_mapping(&mut self, chunk: RawChunk, at: u64, bytes: u64) {
         self.chunks.get_mut(&chunk.0).expect("a chunk that may be mapped is kept").mappings += 1;
         self.mappings.insert(at, (bytes, chunk.0));
     }
 
-    /// Whether `at` and `bytes` are exactly a mapping.
+    /// Checks that `at` and `bytes` are exactly a mapping.
     pub(crate) fn check_unmap(&self, at: u64, bytes: u64) -> Result<()> {
         const CALL: &str = "unmap";
         match self.mappings.get(&at) {
@@ -178,40 +178,40 @@ impl<B> Ledger<B> {
         }
     }
 
-    /// Strikes a mapping out that [`Self::check_unmap`] has allowed; what is left of a chunk that it was the last
-    /// to hold.
+    /// Removes a mapping that [`Self::check_unmap`] has allowed. Returns the rest of a chunk if the mapping was its
+    /// last holder.
     pub(crate) fn remove_mapping(&mut self, at: u64) -> Option<Leftover<B>> {
         let (_, chunk) = self.mappings.remove(&at).expect("a mapping that may go is written down");
         self.chunks.get_mut(&chunk).expect("last-holder: a mapped chunk is kept").mappings -= 1;
         self.take_unheld(chunk)
     }
 
-    /// Bytes of all chunks that are kept or on their way out.
+    /// Returns the bytes of all chunks that are kept or whose memory is being returned.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.used_bytes
     }
 
-    /// Ranges, as first address and size.
+    /// Returns the ranges, as first address and size.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
         self.ranges.iter().map(|(&at, &bytes)| (at, bytes))
     }
 
-    /// Mappings, as first address, size and chunk.
+    /// Returns the mappings, as first address, size and chunk.
     pub(crate) fn mappings(&self) -> impl Iterator<Item = (u64, u64, RawChunk)> {
         self.mappings.iter().map(|(&at, &(bytes, chunk))| (at, bytes, RawChunk(chunk)))
     }
 
-    /// Chunks that are not destroyed, with their sizes.
+    /// Returns the chunks that are not destroyed, with their sizes.
     pub(crate) fn live_chunks(&self) -> impl Iterator<Item = (RawChunk, u64)> {
         self.chunks.iter().filter(|(_, entry)| !entry.destroyed).map(|(&id, entry)| (RawChunk(id), entry.bytes))
     }
 
-    /// Backings of all kept chunks.
+    /// Returns the backings of all kept chunks.
     pub(crate) fn backings(&self) -> impl Iterator<Item = &B> {
         self.chunks.values().map(|entry| &entry.backing)
     }
 
-    /// Takes a chunk out that is destroyed and mapped nowhere. INVARIANT: last-holder.
+    /// Removes a chunk that is destroyed and mapped nowhere. INVARIANT: last-holder.
     fn take_unheld(&mut self, chunk: u64) -> Option<Leftover<B>> {
         let entry = self.chunks.get(&chunk)?;
         if !entry.destroyed || entry.mappings > 0 {

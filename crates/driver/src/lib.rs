@@ -1,29 +1,29 @@
-//! The devices under Millpond: one trait, and what stands behind it.
+//! The devices that Millpond uses: one trait, and its implementations.
 //!
-//! A driver acts and does not decide: it has no policy and trusts its caller, who is the `millpond` crate. Nearly all
-//! the `unsafe` of the project lives here.
+//! A driver acts and does not decide: it has no policy and trusts its caller, the `millpond` crate. Nearly all `unsafe`
+//! code of the project is here.
 //!
 //! | module | one line |
 //! |---|---|
-//! | `contract` | [`Driver`]: what a device must be able to do, and what its caller promises |
-//! | `errors` | why calls fail |
-//! | `graphs` | what a device's graph is made of |
+//! | `contract` | [`Driver`]: the calls of a device, and the promises of its caller |
+//! | `errors` | the errors of calls |
+//! | `graphs` | the nodes of a device's graph |
 //! | `calls` | the kinds of calls and their counts |
-//! | `failures` | calls made to fail on demand |
-//! | `tap` | [`Counting`] and [`Failing`]: drivers around drivers |
-//! | `biased_lock` | [`BiasedLock`]: a lock for what one thread uses nearly always |
-//! | [`locks`] | locks with ranks: what may be waited for while what is held |
-//! | `prefetch` | [`prefetch`]: memory that is wanted soon |
-//! | [`output`] | what the library itself writes: no failure of that ends the program |
-//! | [`process`] | what becomes of the process as a whole |
+//! | `failures` | calls that fail on demand |
+//! | `tap` | [`Counting`] and [`Failing`]: drivers that wrap drivers |
+//! | `biased_lock` | [`BiasedLock`]: a lock that one thread takes nearly always |
+//! | [`locks`] | locks with ranks: the order in which locks may be taken |
+//! | `prefetch` | [`prefetch`]: loads memory into the cache ahead of its use |
+//! | [`output`] | the library's own writes: a failed write does not end the program |
+//! | [`process`] | the end and the forks of the process |
 //! | `ledger` | ranges, chunks and mappings, as bookkeeping |
 //! | `pages` | host memory for copies |
-//! | `places` | numbered places that never move, found without a lock |
-//! | `peers` | devices that know each other |
-//! | `sockets` | who is at the other end of a socket |
-//! | `checked` | [`Checked`]: a driver around a driver that holds its caller to the contract |
+//! | `places` | numbered slots that never move, found without a lock |
+//! | `peers` | access and waits between devices |
+//! | `sockets` | the process at the other end of a socket |
+//! | `checked` | [`Checked`]: a driver that wraps another one and checks that its caller keeps the contract |
 //! | `host` | [`HostDriver`]: real memory and real threads on a machine without a GPU |
-//! | [`cuda`] | [`CudaDriver`]: NVIDIA GPUs, their library loaded at run time |
+//! | [`cuda`] | [`CudaDriver`]: NVIDIA GPUs, through the driver library that is loaded at run time |
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 

@@ -1,13 +1,13 @@
-//! The locks of the project, and how they are taken. Knows nothing of what they guard.
+//! The locks of the project. They do not know what they guard.
 //!
-//! Each has a rank ([`Rank`]), which is part of its type: a thread waits for a lock only while it holds none of a later
-//! rank. Builds with debug assertions panic where that is not so, with the names of both; a lock that is only tried is
-//! not waited for, and may be of any rank. A lock under which no other one is waited for is a [`Leaf`]. Each crate
-//! lists the ranks of its other locks ([`ranks!`](crate::ranks)).
+//! Each lock has a rank ([`Rank`]), which is part of its type. A thread waits for a lock only while it holds no lock of
+//! a later rank. Builds with debug assertions panic if a thread breaks this rule, with the names of both locks.
+//! `try_lock` does not wait, so it may take a lock of any rank. A lock under which the thread waits for no other lock
+//! is a [`Leaf`]. Each crate lists the ranks of its other locks ([`ranks!`](crate::ranks)).
 //!
-//! Where another thread panicked under a lock, the next one goes on: what these locks hold is whole at every moment. In
-//! a forked process the thread that has a lock may not be there: calls that can be refused were refused before, and the
-//! others end the process rather than let it wait for ever.
+//! Poisoning is ignored: if a thread panicked while it held a lock, the next thread takes the lock as usual, because
+//! the values under these locks are consistent at every moment. In a forked process the thread that holds a lock may
+//! not exist. Calls that can be refused were refused earlier; other calls end the process instead of waiting for ever.
 
 mod ranks;
 
@@ -25,45 +25,47 @@ use crate::{BiasedLock, BiasedLockGuard, process};
 
 crate::ranks! {
     pub before Leaf::PLACE;
-    /// Held by each call for a stream.
+    /// Held by each call that uses a stream.
     CudaStream "a CUDA stream";
-    /// Read by calls that must not run while a capture begins or ends, and written by those that begin or end one.
+    /// Held for reading by calls that must not run while a capture begins or ends, and for writing by calls that begin
+    /// or end a capture.
     CudaCaptures "captures of CUDA";
 }
 
-/// A forked process waits so long for a lock that one of its own threads may have.
+/// The time that a forked process waits for a lock which one of its own threads may hold.
 const FORKED_PATIENCE: Duration = Duration::from_millis(500);
 
-/// A lock of one rank that threads sleep for.
+/// A lock of one rank; a thread that waits for it sleeps.
 pub struct Mutex<R, T: ?Sized>(PhantomData<fn() -> R>, std::sync::Mutex<T>);
 
-/// A lock of one rank that several threads may hold to read.
+/// A lock of one rank that several threads may hold for reading.
 pub struct RwLock<R, T: ?Sized>(PhantomData<fn() -> R>, std::sync::RwLock<T>);
 
 /// A lock of one rank that nearly always the same thread takes.
 #[repr(transparent)]
 pub struct Biased<R, T>(BiasedLock<T>, PhantomData<fn() -> R>);
 
-/// Holds a lock that has a rank.
+/// The guard of a lock that has a rank.
 #[must_use]
 pub struct Ranked<G> {
     guard: G,
     _held: Held,
 }
 
-/// Holds a [`Mutex`].
+/// The guard of a [`Mutex`].
 pub type Guard<'a, T> = Ranked<MutexGuard<'a, T>>;
-/// Holds a [`RwLock`] to read.
+/// The guard of a [`RwLock`] that is held for reading.
 pub type ReadGuard<'a, T> = Ranked<RwLockReadGuard<'a, T>>;
-/// Holds a [`RwLock`] to write.
+/// The guard of a [`RwLock`] that is held for writing.
 pub type WriteGuard<'a, T> = Ranked<RwLockWriteGuard<'a, T>>;
-/// Holds a [`Biased`].
+/// The guard of a [`Biased`].
 pub type BiasedGuard<'a, T> = BiasedLockGuard<'a, T, Held>;
 
-/// Takes the lock. A thread that has it already waits for ever.
+/// Takes the lock. A thread that already holds it waits for ever.
 ///
 /// # Panics
-/// In builds with debug assertions, where this thread holds a lock of a later rank; so it is with all that waits.
+/// In builds with debug assertions, if this thread holds a lock of a later rank. All functions that wait for a lock
+/// panic then.
 #[inline]
 #[cfg_attr(debug_assertions, track_caller)]
 pub fn lock<R: Rank, T: ?Sized>(mutex: &Mutex<R, T>) -> Guard<'_, T> {
@@ -71,7 +73,7 @@ pub fn lock<R: Rank, T: ?Sized>(mutex: &Mutex<R, T>) -> Guard<'_, T> {
     Ranked::new(taken(mutex.try_lock()).unwrap_or_else(|| wait(|| mutex.try_lock(), || mutex.lock())), held)
 }
 
-/// Takes the lock to read. A thread that writes waits for ever.
+/// Takes the lock for reading. A thread that holds it for writing waits for ever.
 #[inline]
 #[cfg_attr(debug_assertions, track_caller)]
 pub fn read<R: Rank, T: ?Sized>(lock: &RwLock<R, T>) -> ReadGuard<'_, T> {
@@ -79,7 +81,7 @@ pub fn read<R: Rank, T: ?Sized>(lock: &RwLock<R, T>) -> ReadGuard<'_, T> {
     Ranked::new(taken(lock.try_read()).unwrap_or_else(|| wait(|| lock.try_read(), || lock.read())), held)
 }
 
-/// Takes the lock to write. A thread that has it already waits for ever.
+/// Takes the lock for writing. A thread that already holds it waits for ever.
 #[inline]
 #[cfg_attr(debug_assertions, track_caller)]
 pub fn write<R: Rank, T: ?Sized>(lock: &RwLock<R, T>) -> WriteGuard<'_, T> {
@@ -88,59 +90,60 @@ pub fn write<R: Rank, T: ?Sized>(lock: &RwLock<R, T>) -> WriteGuard<'_, T> {
 }
 
 impl<R, T> Mutex<R, T> {
-    /// A lock that no thread has.
+    /// Returns a lock that no thread holds.
     pub const fn new(value: T) -> Self {
         Self(PhantomData, std::sync::Mutex::new(value))
     }
 }
 
 impl<R: Rank, T: ?Sized> Mutex<R, T> {
-    /// The lock, where it is free this moment.
+    /// Takes the lock if it is free now.
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         taken(self.1.try_lock()).map(|guard| Ranked::new(guard, Held::tried::<R>()))
     }
 
-    /// The value: no other thread can have the lock.
+    /// Returns the value, without locking: no other thread can hold the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.1.get_mut().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<R, T> RwLock<R, T> {
-    /// A lock that no thread has.
+    /// Returns a lock that no thread holds.
     pub const fn new(value: T) -> Self {
         Self(PhantomData, std::sync::RwLock::new(value))
     }
 }
 
 impl<R, T> Biased<R, T> {
-    /// A lock that no thread has.
+    /// Returns a lock that no thread holds.
     pub const fn new(value: T) -> Self {
         Self(BiasedLock::new(value), PhantomData)
     }
 
-    /// The value: no other thread can have the lock.
+    /// Returns the value, without locking: no other thread can hold the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }
 }
 
 impl<R: Rank, T> Biased<R, T> {
-    /// Takes the lock. A thread that has it already waits for ever.
+    /// Takes the lock. A thread that already holds it waits for ever.
     #[inline]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn lock(&self) -> BiasedGuard<'_, T> {
         self.0.lock_and_keep(Held::in_order::<R>())
     }
 
-    /// Takes the lock where it is free this moment.
+    /// Takes the lock if it is free now.
     #[inline]
     pub fn try_lock(&self) -> Option<BiasedGuard<'_, T>> {
         self.0.try_lock_and_keep(Held::tried::<R>)
     }
 
-    /// As [`lock`](Self::lock), where this thread owns it and is not inside: with no call, and no wait.
+    /// As [`lock`](Self::lock), if this thread owns the lock and does not hold it: without a function call, and without
+    /// waiting.
     #[inline(always)]
     #[cfg_attr(debug_assertions, track_caller)]
     pub fn try_own(&self) -> Option<BiasedGuard<'_, T>> {
@@ -173,14 +176,14 @@ impl<G> Ranked<G> {
     }
 }
 
-/// Gives a lock back until the condition variable is notified (or for no reason), and takes it again.
+/// Releases a lock until the condition variable is notified, or wakes spuriously, and takes the lock again.
 pub fn wait_for<'a, T>(changed: &Condvar, guard: Guard<'a, T>) -> Guard<'a, T> {
     let Ranked { guard, _held } = guard;
     let guard = changed.wait(guard).unwrap_or_else(PoisonError::into_inner);
     Ranked { guard, _held }
 }
 
-/// As [`wait_for`], at most for so long.
+/// As [`wait_for`], with a time limit.
 pub fn wait_timeout<'a, T>(changed: &Condvar, guard: Guard<'a, T>, at_most: Duration) -> Guard<'a, T> {
     let Ranked { guard, _held } = guard;
     let guard = changed.wait_timeout(guard, at_most).unwrap_or_else(PoisonError::into_inner).0;
@@ -227,7 +230,7 @@ impl<G: fmt::Debug> fmt::Debug for Ranked<G> {
     }
 }
 
-/// The lock, where it is free this moment.
+/// Returns the guard if the lock was free.
 #[inline]
 fn taken<G>(outcome: TryLockResult<G>) -> Option<G> {
     match outcome {
@@ -237,7 +240,7 @@ fn taken<G>(outcome: TryLockResult<G>) -> Option<G> {
     }
 }
 
-/// Waits for a lock that another thread has.
+/// Waits for a lock that another thread holds.
 #[cold]
 fn wait<G>(try_lock: impl FnOnce() -> TryLockResult<G>, lock: impl FnOnce() -> LockResult<G>) -> G {
     if process::is_forked() {

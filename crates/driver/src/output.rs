@@ -1,7 +1,7 @@
-//! What the library itself writes: messages to standard error, traces and reports to files.
+//! The library's own writes: messages to standard error, traces and reports to files.
 //!
-//! A write that fails is an error of that write and nothing else: it does not panic (`eprintln!` does, where standard
-//! error is closed or full), and raises no signal that would end the program. Knows nothing of what is written.
+//! A failed write is only an error of that write: it does not panic (`eprintln!` does if standard error is closed or
+//! full), and raises no signal that would end the program. Does not know the content.
 
 use std::fmt::Display;
 use std::io;
@@ -9,13 +9,13 @@ use std::mem::MaybeUninit;
 
 use rustix::io::Errno;
 
-/// Signals that the system raises for a write, besides its error: a pipe without a reader, a file at its limit
-/// (`RLIMIT_FSIZE`).
+/// Signals that the system raises for a failed write, besides its error: a pipe without a reader, and a file at its
+/// limit (`RLIMIT_FSIZE`).
 const RAISED: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
-/// Writes a line to standard error, in one piece where the system takes it so. What cannot be written is lost.
+/// Writes a line to standard error, in one write if the system accepts that. Text that cannot be written is lost.
 ///
-/// It takes no lock, so that a process that was forked may say why it ends.
+/// It takes no lock, so that a forked process can write why it ends.
 pub fn say(text: impl Display) {
     let line = format!("{text}\n");
     without_signals(|| {
@@ -30,15 +30,15 @@ pub fn say(text: impl Display) {
     });
 }
 
-/// Does something that writes. A pipe without a reader and a file at its limit are errors of the write; the signals
-/// that come with them do not reach the program. It takes no memory and may be called in a signal's handler.
+/// Calls a function that writes. A pipe without a reader and a file at its limit are errors of the write; their signals
+/// do not reach the program. It allocates no memory and may be called in a signal handler.
 pub fn without_signals<R>(write: impl FnOnce() -> R) -> R {
     let raised = set(&RAISED);
     let before = pending();
     let mask = change_mask(libc::SIG_BLOCK, &raised);
     let written = write();
     let after = pending();
-    // What was there before is the program's.
+    // Signals that were pending before belong to the program.
     for signal in RAISED.into_iter().filter(|signal| has(&after, *signal) && !has(&before, *signal)) {
         take_pending(&set(&[signal]));
     }
@@ -48,41 +48,41 @@ pub fn without_signals<R>(write: impl FnOnce() -> R) -> R {
 
 fn set(signals: &[libc::c_int]) -> libc::sigset_t {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: a place for the set.
+    // SAFETY: the place is valid for a set.
     unsafe { libc::sigemptyset(set.as_mut_ptr()) };
     for signal in signals {
         // SAFETY: the set was made empty.
         unsafe { libc::sigaddset(set.as_mut_ptr(), *signal) };
     }
-    // SAFETY: it was made empty, and changed by its own functions.
+    // SAFETY: it was made empty, and then changed by the system's own functions.
     unsafe { set.assume_init() }
 }
 
 fn has(set: &libc::sigset_t, signal: libc::c_int) -> bool {
-    // SAFETY: a set of the system's.
+    // SAFETY: the set is valid.
     unsafe { libc::sigismember(set, signal) == 1 }
 }
 
-/// What waits for the calling thread.
+/// Returns the signals that are pending for the calling thread.
 fn pending() -> libc::sigset_t {
     let mut pending = set(&[]);
-    // SAFETY: a place for the answer.
+    // SAFETY: the place is valid for the answer.
     unsafe { libc::sigpending(&raw mut pending) };
     pending
 }
 
-/// Changes which signals are kept from the calling thread; which were before.
+/// Changes the signal mask of the calling thread, and returns the previous one.
 fn change_mask(how: libc::c_int, by: &libc::sigset_t) -> libc::sigset_t {
     let mut before = set(&[]);
-    // SAFETY: a set, and a place for the answer.
+    // SAFETY: both are valid: a set, and a place for the answer.
     unsafe { libc::pthread_sigmask(how, by, &raw mut before) };
     before
 }
 
-/// Takes a signal away that waits for the calling thread.
+/// Removes a signal that is pending for the calling thread.
 fn take_pending(signals: &libc::sigset_t) {
     let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a set and a time; nothing is wanted of the signal.
+    // SAFETY: both are valid: a set and a time; no information about the signal is requested.
     unsafe { libc::sigtimedwait(signals, std::ptr::null_mut(), &raw const at_once) };
 }
 
@@ -93,15 +93,16 @@ mod tests {
 
     use super::{has, pending, set, take_pending, without_signals};
 
-    /// By default the signal ends the process. Rust's own start ignores it; the program's setting is put back.
+    /// By default the signal ends the process. Rust's runtime ignores the signal at start; the test restores that
+    /// setting.
     #[test]
     fn a_pipe_without_a_reader_is_an_error() {
-        // SAFETY: the disposition of C programs, put back below; no other test of this binary has to do with it.
+        // SAFETY: the disposition of C programs, restored below; no other test of this binary depends on it.
         let former = unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
         let (reader, mut writer) = std::io::pipe().unwrap();
         drop(reader);
         let error = without_signals(|| writer.write_all(b"x")).unwrap_err();
-        // SAFETY: as it was.
+        // SAFETY: the former disposition.
         unsafe { libc::signal(libc::SIGPIPE, former) };
         assert_eq!(error.kind(), std::io::ErrorKind::BrokenPipe);
         assert!(!has(&pending(), libc::SIGPIPE));
@@ -111,7 +112,7 @@ mod tests {
     fn a_signal_that_waits_for_the_program_still_does() {
         let limit = set(&[libc::SIGXFSZ]);
         let mask = super::change_mask(libc::SIG_BLOCK, &limit);
-        // SAFETY: a signal to this thread, which keeps it from itself.
+        // SAFETY: a signal to this thread, which blocks it.
         unsafe { libc::raise(libc::SIGXFSZ) };
         let _ = without_signals(|| File::open("/dev/null"));
         assert!(has(&pending(), libc::SIGXFSZ));

@@ -1,7 +1,7 @@
-//! Pages of host memory for copies, where no library gives them: plain memory, a whole number of pages each.
+//! Pages of host memory for copies, for devices whose library has none: plain memory, a whole number of pages each.
 //!
-//! Knows sizes and addresses; not who uses them. What is not freed goes with the table, which whoever works with the
-//! pages holds.
+//! Knows sizes and addresses, but not the users. Pages that were not freed are freed with the table, which all users of
+//! the pages hold.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use crate::errors::{failed, unknown};
 use crate::locks::{Guard, Leaf, Mutex, lock};
 use crate::{DriverError, Result};
 
-/// See the module.
+/// The table of the pages; see the module.
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     kept: Mutex<Leaf, HashMap<u64, Layout>>,
@@ -26,7 +26,7 @@ impl Pages {
         if layout.size() == 0 {
             return Err(failed(CALL, "no bytes are no memory"));
         }
-        // SAFETY: not of no size.
+        // SAFETY: the size is not zero.
         let at = unsafe { alloc_zeroed(layout) };
         if at.is_null() {
             return Err(DriverError::OutOfHostMemory { call: CALL, bytes, limits: "" });
@@ -41,13 +41,13 @@ impl Pages {
     pub(crate) unsafe fn free_host(&self, at: u64) -> Result<()> {
         let unknown = unknown("free_host", "host memory", at);
         let layout = self.lock().remove(&at).ok_or(unknown)?;
-        // SAFETY: allocated with that layout, and taken out of the table: once. That nothing uses it is the caller's
-        // promise.
+        // SAFETY: allocated with that layout, and removed from the table, so it is freed once. The caller promises that
+        // nothing uses it.
         unsafe { dealloc(std::ptr::with_exposed_provenance_mut(at as usize), layout) };
         Ok(())
     }
 
-    /// What is not freed: addresses and bytes.
+    /// Returns the addresses and sizes of pages that are not freed.
     pub(crate) fn kept(&self) -> Vec<(u64, u64)> {
         self.lock().iter().map(|(&at, layout)| (at, layout.size() as u64)).collect()
     }
@@ -60,7 +60,7 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         for (at, _) in self.kept() {
-            // SAFETY: the device is gone with all its work, and with it whoever had the address.
+            // SAFETY: the device is gone with all its work, and so are all users of the address.
             let _ = unsafe { self.free_host(at) };
         }
     }

@@ -1,19 +1,19 @@
-//! What a panic said, as text.
+//! The messages of panics.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a caught panic carries. Dropping it runs a caller's code.
+/// The payload of a caught panic. Dropping it runs a caller's code.
 pub(crate) type Payload = Box<dyn Any + Send>;
 
-/// The message of a caught panic. A payload that panics while it is dropped is let go.
+/// Returns the message of a caught panic. A payload that panics while it is dropped is leaked.
 pub(crate) fn message(payload: Payload) -> String {
     let text = text(&payload);
     drop_quietly(payload);
     text
 }
 
-/// The message of a caught panic, whose payload is dropped where that may run a caller's code.
+/// Returns the message of a caught panic. The caller drops the payload where a caller's code may run.
 pub(crate) fn text(payload: &Payload) -> String {
     let text = match payload.downcast_ref::<&'static str>() {
         Some(text) => Some((*text).to_owned()),
@@ -25,7 +25,7 @@ pub(crate) fn text(payload: &Payload) -> String {
 /// Drops a value of a caller, whose destructor may panic.
 pub(crate) fn drop_quietly<T>(value: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
-        // Dropping this one could panic again, and so on: it is the caller's own loop to leak.
+        // Dropping this payload could panic again, and so on, so it is leaked.
         std::mem::forget(payload);
     }
 }

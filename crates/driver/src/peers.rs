@@ -1,7 +1,7 @@
-//! Devices that know each other: whose memory whose work may use, and events that streams of other devices wait for.
+//! Devices that use each other's memory: access, and events that streams of other devices wait for.
 //!
-//! Plain data, but for the queues of host devices, which are asked by a trait and wake who waits
-//! by another. Who lets whom in is decided above.
+//! Plain data, except the queues of host devices, which are queried by one trait and wake waiters by another. Access is
+//! decided above.
 
 use std::any::Any;
 use std::fmt;
@@ -9,25 +9,25 @@ use std::sync::{Arc, Weak};
 
 use crate::locks::{Leaf, Mutex, lock};
 
-/// Who a device is to others of its process.
+/// The identity of a device for other devices of its process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum Peer {
-    /// A host device: all memory of the process is within its reach.
+    /// A host device: it can use all memory of the process.
     Host,
     /// A CUDA device, by its ordinal.
     Cuda(i32),
 }
 
-/// What another device's work may do with memory (CUDA: `cudaMemAccessFlags`).
+/// The access of another device's work to memory (CUDA: `cudaMemAccessFlags`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum PeerAccess {
-    /// Nothing (CUDA: `cudaMemAccessFlagsProtNone`).
+    /// No access (CUDA: `cudaMemAccessFlagsProtNone`).
     #[default]
     None,
-    /// Read it (CUDA: `cudaMemAccessFlagsProtRead`).
+    /// Reads (CUDA: `cudaMemAccessFlagsProtRead`).
     Read,
-    /// Read and write it (CUDA: `cudaMemAccessFlagsProtReadWrite`).
+    /// Reads and writes (CUDA: `cudaMemAccessFlagsProtReadWrite`).
     ReadWrite,
 }
 
@@ -41,13 +41,13 @@ impl fmt::Display for PeerAccess {
     }
 }
 
-/// Keeps a device's memory where it is, also when the device goes.
+/// Keeps a device's memory in place, also after the device is dropped.
 pub type HeldMemory = Arc<dyn Any + Send + Sync>;
 
 /// Memory of other devices that work of a device uses.
 pub(crate) type Borrowed = Mutex<Leaf, Vec<HeldMemory>>;
 
-/// Of [`Driver::keep`](crate::Driver::keep).
+/// Implements [`Driver::keep`](crate::Driver::keep).
 pub(crate) fn keep(borrowed: &Borrowed, memory: HeldMemory) {
     let mut borrowed = lock(borrowed);
     if !borrowed.iter().any(|it| Arc::ptr_eq(it, &memory)) {
@@ -55,20 +55,20 @@ pub(crate) fn keep(borrowed: &Borrowed, memory: HeldMemory) {
     }
 }
 
-/// Of [`Driver::let_go`](crate::Driver::let_go).
+/// Implements [`Driver::let_go`](crate::Driver::let_go).
 pub(crate) fn let_go(borrowed: &Borrowed, memory: &HeldMemory) {
     let gone: Vec<_> = lock(borrowed).extract_if(.., |it| Arc::ptr_eq(it, memory)).collect();
-    // This may be the last reference: it is dropped after the lock.
+    // This may be the last reference, so it is dropped after the lock is released.
     drop(gone);
 }
 
-/// An event as streams of other devices wait for it.
+/// An event that streams of other devices can wait for.
 #[derive(Clone)]
 #[non_exhaustive]
 pub enum Fence {
-    /// Of a host device.
+    /// An event of a host device.
     Host(Arc<dyn HostFence>),
-    /// Of a CUDA device: a `CUevent`, as long as that is not forgotten.
+    /// An event of a CUDA device: a `CUevent`, until it is forgotten.
     Event(usize),
 }
 
@@ -81,29 +81,31 @@ impl fmt::Debug for Fence {
     }
 }
 
-/// An event of a host device. An error is that the device is lost, with the reason.
+/// An event of a host device. An error means that the device is lost, with the reason.
 pub trait HostFence: Send + Sync {
-    /// Whether the work before the event has completed. With a seeded schedule: runs one ready item where it has not.
+    /// Returns `true` if the work before the event has completed. If it has not, a seeded schedule first runs one ready
+    /// item.
     fn is_over(&self) -> Result<bool, String>;
 
-    /// Whether the work before the event has completed. Where it has not, the waiter is woken once, when it has or the
-    /// device is lost. Waits for nothing, so that no thread is kept.
+    /// Returns `true` if the work before the event has completed. If it has not, the waiter is woken once, when the
+    /// work has completed or the device is lost. It does not wait itself, so that no thread is blocked.
     fn park(&self, waiter: Waiter) -> Result<bool, String>;
 }
 
-/// A stream of a host device that is parked until another device wakes it. It keeps no device.
+/// A stream of a host device that is parked until another device wakes it. It does not keep its device alive.
 pub struct Waiter {
     device: Weak<dyn HostWaiter>,
     stream: u64,
 }
 
 impl Waiter {
-    /// The waiter of a stream, by the number that its device knows.
+    /// Returns the waiter of a stream, by its number in its device.
     pub fn new(device: Weak<dyn HostWaiter>, stream: u64) -> Self {
         Self { device, stream }
     }
 
-    /// Wakes no stream: a seeded device runs the work before an event where any waiter is parked there.
+    /// Returns a waiter that wakes no stream: a seeded device runs the work before an event if any waiter is parked
+    /// there.
     pub fn none() -> Self {
         struct Nothing;
         impl HostWaiter for Nothing {
@@ -112,7 +114,7 @@ impl Waiter {
         Self { device: Weak::<Nothing>::new(), stream: 0 }
     }
 
-    /// Wakes the stream, where its device is still there. Not under a lock: the device may end by it.
+    /// Wakes the stream if its device still exists. Not under a lock, because this may drop the device.
     pub fn wake(self) {
         if let Some(device) = self.device.upgrade() {
             device.wake(self.stream);
@@ -122,6 +124,6 @@ impl Waiter {
 
 /// A host device whose streams wait for other devices.
 pub trait HostWaiter: Send + Sync {
-    /// What a stream was parked for has completed, or its device is lost.
+    /// Called when the event that a stream is parked for has completed, or its device is lost.
     fn wake(self: Arc<Self>, stream: u64);
 }

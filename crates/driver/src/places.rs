@@ -1,21 +1,21 @@
-//! Numbered places that are made once, found without a lock, and never moved.
+//! Numbered slots that are made once, found without a lock, and never moved.
 //!
-//! Knows nothing of what lies in them. The simple version is a vector behind a lock; the departure is that places come
-//! in segments that stay where they are, each twice as large as the one before, so that threads which look up different
-//! places share no lock.
+//! Does not know the content of the slots. The simple version is a vector behind a lock. The departure: slots are in
+//! segments that never move, each twice as large as the one before, so that threads which look up different slots share
+//! no lock.
 //!
-//! Invariants: `one-taker`: a number is with one taker at a time; `place-stays`: a place lives as long as the table.
+//! Invariants: `one-taker`: a number has one taker at a time; `place-stays`: a slot lives as long as the table.
 
 use std::sync::OnceLock;
 
 use crate::BiasedLock;
 
-/// Places of the first segment.
+/// The number of slots of the first segment.
 const FIRST: u32 = 64;
-/// Segments: more than any number of 32 bits needs.
+/// The number of segments: enough for all numbers of 32 bits.
 const SEGMENTS: usize = (u32::BITS - FIRST.ilog2()) as usize;
 
-/// A table of places, numbered from 0.
+/// A table of slots, numbered from 0.
 #[derive(Debug)]
 pub struct Places<T> {
     segments: [OnceLock<Box<[T]>>; SEGMENTS],
@@ -24,22 +24,22 @@ pub struct Places<T> {
 
 #[derive(Debug)]
 struct Free {
-    /// Numbers below were taken at least once.
+    /// Numbers below this one were taken at least once.
     end: u32,
-    /// Numbers are below.
+    /// All numbers are below this one.
     limit: u32,
-    /// Those that were given back.
+    /// Numbers that were returned.
     back: Vec<u32>,
 }
 
 impl<T> Places<T> {
-    /// No place yet, and at most `limit`.
+    /// Returns a table without slots, for at most `limit` of them.
     pub const fn new(limit: u32) -> Self {
         let free = Free { end: 0, limit, back: Vec::new() };
         Self { segments: [const { OnceLock::new() }; SEGMENTS], free: BiasedLock::new(free) }
     }
 
-    /// The segment of a number, and its place there.
+    /// Returns the segment of a number, and its position there.
     #[inline]
     fn locate(number: u32) -> (usize, usize) {
         let shifted = u64::from(number) + u64::from(FIRST);
@@ -47,14 +47,14 @@ impl<T> Places<T> {
         (segment as usize, (shifted - (u64::from(FIRST) << segment)) as usize)
     }
 
-    /// A place for the caller alone, the last one given back where there is one; `make` makes those of a segment. None
-    /// where all are taken.
+    /// Takes a slot for the caller alone: the last one returned, if there is one. `make` makes the values of a new
+    /// segment. `None` if all are taken.
     pub fn take(&self, make: impl Fn() -> T) -> Option<(u32, &T)> {
         let mut free = self.free.lock();
         let number = match free.back.pop() {
             Some(number) => number,
             None if free.end < free.limit => {
-                // Made before it counts as taken: who goes by the count finds it.
+                // Made before the number counts as taken, so that readers of the count find the slot.
                 let segment = Self::locate(free.end).0;
                 self.segments[segment].get_or_init(|| (0..(FIRST as usize) << segment).map(|_| make()).collect());
                 free.end += 1;
@@ -66,24 +66,24 @@ impl<T> Places<T> {
         self.find(number).map(|place| (number, place))
     }
 
-    /// Gives a number back. INVARIANT: one-taker.
+    /// Returns a number to the table. INVARIANT: one-taker.
     pub fn give_back(&self, number: u32) {
         self.free.lock().back.push(number);
     }
 
-    /// The place of a number, if it was made.
+    /// Returns the slot of a number, if it was made.
     #[inline]
     pub fn find(&self, number: u32) -> Option<&T> {
         let (segment, at) = Self::locate(number);
         self.segments.get(segment)?.get()?.get(at)
     }
 
-    /// How many numbers were ever taken: those from 0 on, each with a place.
+    /// Returns the number of slots that were ever taken: these are numbered from 0 on.
     pub fn taken(&self) -> u32 {
         self.free.lock().end
     }
 
-    /// All places that were ever taken, and some that were not.
+    /// Returns all slots that were ever taken, and some that were not.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.segments.iter().filter_map(OnceLock::get).flat_map(|segment| segment.iter())
     }

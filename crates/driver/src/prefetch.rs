@@ -1,11 +1,11 @@
-//! Asks for memory ahead of its use, so that what is far away comes at once instead of line after line.
+//! Requests memory ahead of its use, so that all its cache lines arrive together instead of one after the other.
 //!
-//! A hint: nothing depends on it, and where there is no such instruction it is nothing.
+//! A hint: nothing depends on it. On processors without such an instruction it does nothing.
 
-/// Bytes that come at once.
+/// The bytes of a cache line.
 const LINE: usize = 64;
 
-/// All lines of `what` are wanted soon.
+/// Prefetches all cache lines of `what`.
 #[inline(always)]
 pub fn prefetch<T>(what: &T) {
     let start = std::ptr::from_ref(what).cast::<i8>();
@@ -17,7 +17,7 @@ pub fn prefetch<T>(what: &T) {
 #[inline(always)]
 fn prefetch_line(at: *const i8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint; it reads nothing that the program sees, and any address is right.
+    // SAFETY: a hint; it reads nothing that the program can observe, and any address is allowed.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at);
     }

@@ -1,7 +1,7 @@
-//! What the system says of the other end of a Unix socket. Facts only: who may do what is the caller's to decide.
+//! The system's information about the other end of a Unix socket. The caller decides what it permits.
 //!
-//! The system's library declares these options, and no safe wrapper of them takes a process number of 0, which is what
-//! a process outside of this one's process namespace has.
+//! `libc` declares these options. No safe wrapper accepts process number 0, which is the number of a process outside
+//! this one's process namespace.
 
 use std::ffi::c_int;
 use std::io::{Error, Result};
@@ -14,59 +14,59 @@ const SO_PEERPIDFD: c_int = 77;
 /// Since Linux 6.16.
 const SO_PASSRIGHTS: c_int = 83;
 
-/// Who made the other end, at the time of the connection.
+/// The process that made the other end, at the time of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SocketPeer {
-    /// Its process; 0 where that is in a process namespace which this process does not see.
+    /// The number of the process; 0 if it is in a process namespace that this process does not see.
     pub process: u32,
-    /// Its user.
+    /// The user of the process.
     pub user: u32,
 }
 
 fn option<T: Default>(socket: impl AsFd, name: c_int) -> Result<T> {
     let (mut value, mut bytes) = (T::default(), size_of::<T>() as u32);
     let into = std::ptr::from_mut(&mut value).cast();
-    // SAFETY: `into` has room for `bytes`; every `T` asked for is made of integers, which any bytes are.
+    // SAFETY: `into` has room for `bytes`; every `T` used here consists of integers, for which any bytes are valid.
     let code = unsafe { getsockopt(socket.as_fd().as_raw_fd(), SOL_SOCKET, name, into, &mut bytes) };
     if code == 0 { Ok(value) } else { Err(Error::last_os_error()) }
 }
 
-/// Who made the other end.
+/// Returns the process that made the other end.
 ///
 /// # Errors
-/// It is no connected Unix socket.
+/// It is not a connected Unix socket.
 pub fn socket_peer(socket: impl AsFd) -> Result<SocketPeer> {
     let [process, user, _group] = option::<[u32; 3]>(socket, SO_PEERCRED)?;
     Ok(SocketPeer { process, user })
 }
 
-/// A file of the process that made the other end: readable once the process has ended. It is that very process, also
-/// where its number serves another by now.
+/// Returns a file that names the process which made the other end: it is readable once the process has ended. It names
+/// this very process, even if another process now has its number.
 ///
 /// # Errors
-/// `ENOPROTOOPT` where the system has no such option; that as many files are open as may be.
+/// `ENOPROTOOPT` if the system has no such option; the limit of open files is reached.
 pub fn socket_peer_file(socket: impl AsFd) -> Result<OwnedFd> {
     let number = option::<c_int>(socket, SO_PEERPIDFD)?;
-    // SAFETY: the system made it for this call, and it is known here only.
+    // SAFETY: the system made it for this call, and nothing else knows it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// No process can send files through connections to this socket, where the system knows how to forbid it.
+/// Forbids other processes to send files through connections to this socket, if the system supports it.
 ///
 /// # Errors
-/// It does not.
+/// The system does not support it.
 pub fn refuse_files(socket: impl AsFd) -> Result<()> {
     let no: c_int = 0;
     let from = std::ptr::from_ref(&no).cast();
-    // SAFETY: `from` is an integer of the size that is said.
+    // SAFETY: `from` is an integer of the given size.
     let code = unsafe { setsockopt(socket.as_fd().as_raw_fd(), SOL_SOCKET, SO_PASSRIGHTS, from, 4) };
     if code == 0 { Ok(()) } else { Err(Error::last_os_error()) }
 }
 
-/// Whether something that was sent through it waits to be read.
+/// Returns `true` if the other end has not read all bytes that were sent through the socket.
 ///
 /// # Errors
-/// It is no socket.
+/// It is not a socket.
 pub fn is_unread(socket: impl AsFd) -> Result<bool> {
     let mut bytes: c_int = 0;
     // SAFETY: the request writes one integer.
@@ -90,7 +90,7 @@ mod tests {
         assert!(is_unread(&here).unwrap());
         there.read_exact(&mut [0]).unwrap();
         assert!(!is_unread(&here).unwrap());
-        // Systems before 6.5 have none.
+        // Systems before 6.5 do not have the option.
         if let Err(error) = socket_peer_file(&here) {
             assert_eq!(error.raw_os_error(), Some(92), "{error}");
         }

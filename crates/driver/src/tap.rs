@@ -1,16 +1,16 @@
-//! Drivers around drivers: something that sees every call before the device does.
+//! Drivers that wrap drivers: they see every call before the device does.
 //!
-//! A tap sees a call's kind and size, may refuse it, and changes nothing else. [`Counting`] and [`Failing`] are the
-//! two taps. What hands a call on is made of the contract's own line for it, so that none can be left out.
+//! A tap sees a call's kind and size, may refuse it, and changes nothing else. [`Counting`] and [`Failing`] are the two
+//! taps. The forwarding code is generated from the contract's own line for each call, so that none can be left out.
 
 use std::fmt;
 
 use crate::process::refuse_forked;
 use crate::{CallCounts, CallKind, Counters, DriverError, Failures, Result};
 
-/// What sees the calls.
+/// An observer of calls.
 pub trait Tap: Send + Sync + fmt::Debug {
-    /// Sees a call before it is made; an error is returned in the device's stead. `bytes` is the call's size, or 0.
+    /// Called before each call. An error is returned instead of the device's result. `bytes` is the call's size, or 0.
     fn before(&self, kind: CallKind, bytes: u64) -> Result<()>;
 }
 
@@ -18,7 +18,7 @@ impl Tap for Counters {
     #[inline]
     fn before(&self, kind: CallKind, _bytes: u64) -> Result<()> {
         self.count(kind);
-        // A forked process has the parent's handles, and none of its threads.
+        // A forked process has the parent's handles, but none of its threads.
         refuse_forked()
     }
 }
@@ -30,7 +30,7 @@ impl Tap for Failures {
     }
 }
 
-/// A driver with a tap before it.
+/// A driver with a tap in front of it.
 #[derive(Debug)]
 pub struct Tapped<D, T> {
     pub(crate) device: D,
@@ -44,19 +44,19 @@ pub type Counting<D> = Tapped<D, Counters>;
 pub type Failing<D> = Tapped<D, Failures>;
 
 impl<D, T: Default> Tapped<D, T> {
-    /// Puts the tap before a device.
+    /// Wraps a device with the tap.
     pub fn new(device: D) -> Self {
         Self { device, tap: T::default() }
     }
 
-    /// The device behind.
+    /// Returns the wrapped device.
     pub fn device(&self) -> &D {
         &self.device
     }
 }
 
 impl<D> Counting<D> {
-    /// The counts so far.
+    /// Returns the counts so far.
     pub fn counts(&self) -> CallCounts {
         self.tap.counts()
     }
@@ -83,23 +83,23 @@ impl<D> Failing<D> {
         self.tap.fail_every(kind, error);
     }
 
-    /// Takes every wish back.
+    /// Removes every request.
     pub fn disarm(&self) {
         self.tap.disarm();
     }
 
-    /// The kinds of the calls that were made to fail so far, in order.
+    /// Returns the kinds of the calls that were made to fail so far, in order.
     pub fn struck(&self) -> Vec<CallKind> {
         self.tap.struck()
     }
 }
 
-/// Writes the trait of the calls, and the drivers that hand each of them on: [`Tapped`], and a shared device, so that
-/// the layers can be put around one (`Counting<Arc<dyn Driver>>`).
+/// Generates the trait of the calls, and the drivers that forward each of them: [`Tapped`], and a shared device, so
+/// that layers can wrap one (`Counting<Arc<dyn Driver>>`).
 ///
-/// A call is a function of the trait. In brackets before it is the kind that a tap sees, and which argument is its
-/// size; a call without one passes unseen. Behind it is what a device does that does not have it: why it
-/// refuses (`errors::without`), or a body.
+/// A call is a function of the trait. The brackets before it contain the kind that a tap sees, and the argument that is
+/// its size; a call without brackets is not seen. After it is the behaviour of a device that does not have the call:
+/// the reason of the refusal (`errors::without`), or a body.
 macro_rules! contract {
     (
         $(#[$about:meta])* pub unsafe trait $Driver:ident: ($($bounds:tt)+);
@@ -123,15 +123,15 @@ macro_rules! contract {
             })*
         }
 
-        /// A driver around a driver: a call that it does not have a way of its own for is the device's own.
+        /// A driver that wraps a driver: a call that it does not override goes to the wrapped device.
         ///
         /// # Safety
-        /// Its own ways keep the promise of a driver.
+        /// The overridden calls keep the promise of a driver.
         pub(crate) unsafe trait Around: Send + Sync + std::fmt::Debug {
-            /// What is behind it.
+            /// The type of the wrapped device.
             type Device: $Driver;
 
-            /// What is behind it.
+            /// Returns the wrapped device.
             fn around(&self) -> &Self::Device;
 
             $(
@@ -142,7 +142,7 @@ macro_rules! contract {
             )*
         }
 
-        // SAFETY: a call is the device's own, or keeps the promise by itself.
+        // SAFETY: a call is the device's own, or its override keeps the promise.
         unsafe impl<A: Around> $Driver for A {
             $($($fn)+(&$self $(, $arg: $type)*) $(-> $answer)? {
                 $crate::tap::contract!(@around $self, $($fn)+($($arg),*))
@@ -170,7 +170,7 @@ macro_rules! contract {
         $($fn)+ $($types)* $body
     };
     (@name $(unsafe)? fn $name:ident) => { stringify!($name) };
-    // Forgetting cannot fail, so a refusal has nowhere to go; it is refused in a forked process only.
+    // Forgetting cannot fail, so a refusal cannot be returned; only a forked process refuses it.
     (@see $tap:expr, Forget) => {
         if $tap.before($crate::CallKind::Forget, 0).is_err() {
             return;
@@ -180,18 +180,18 @@ macro_rules! contract {
     (@see $tap:expr, $kind:ident: $bytes:ident) => { $tap.before($crate::CallKind::$kind, $bytes)? };
     (@around $it:expr, fn $name:ident($($arg:ident),*)) => { Around::$name($it, $($arg),*) };
     (@around $it:expr, unsafe fn $name:ident($($arg:ident),*)) => {
-        // SAFETY: the caller's promise is handed on as it is.
+        // SAFETY: the caller's promise is passed on unchanged.
         unsafe { Around::$name($it, $($arg),*) }
     };
     (@call $device:expr, fn $name:ident($($arg:ident),*)) => { $device.$name($($arg),*) };
     (@call $device:expr, unsafe fn $name:ident($($arg:ident),*)) => {
-        // SAFETY: the caller's promise is handed on as it is.
+        // SAFETY: the caller's promise is passed on unchanged.
         unsafe { $device.$name($($arg),*) }
     };
 }
 pub(crate) use contract;
 
-/// Writes the calls of the contract that a part of a device answers under the same name.
+/// Generates the calls of the contract that a part of a device has under the same name.
 macro_rules! hand_on {
     ($($part:ident => {$(
         $(#[$attribute:meta])* $($fn:ident)+(&$self:ident $(, $arg:ident: $type:ty)*) $(-> $answer:ty)?;

@@ -1,13 +1,13 @@
-//! Events between processes: a pipe each, with a byte in it once the event has completed. Memory between processes: who
-//! opens it gets memory of its own, the same each time until it has closed it as often.
+//! Interprocess events: a pipe for each, with a byte in it once the event has completed. Memory of other processes: a
+//! process that opens it gets memory of its own, the same each time until it has closed it as often as it opened it.
 //!
-//! The name of an event says where its maker has the pipe, so that nothing is left behind when that is killed. As with
-//! the real driver a maker that goes before does not end a wait: its event is never over.
+//! The name of an event contains the place of its maker's pipe, so that nothing is left over when the maker is killed.
+//! As with the real driver, a maker that ends first does not end a wait: its event never completes.
 //!
-//! Stricter than the real one: an event is recorded before it gets a name and not again after that, in no process, gets
-//! one name, and is not destroyed by its maker while another process has it open.
+//! Stricter than the real one: an event is recorded before it gets a name and not again after that, in no process; it
+//! gets one name, and its maker does not destroy it while another process has it open.
 //!
-//! Knows files; no streams.
+//! Knows files, but no streams.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,11 +18,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, fstat};
 
 const MAGIC: [u8; 8] = *b"fakecuda";
-/// How long one look at a pipe waits, where nothing tells of another reason to stop.
+/// The time that one poll of a pipe waits, because nothing reports other reasons to stop.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 const REST: Duration = Duration::from_millis(2);
-/// So often it is looked whether another process has an event open: one that is being started may have a copy of the
-/// file for a moment.
+/// The number of checks whether another process has an event open. A process that is just being started may have a copy
+/// of the file for a moment.
 const LOOKS: u32 = 500;
 
 /// An event that has a name in other processes.
@@ -51,20 +51,20 @@ impl Named {
         Ok((named, EventName(name)))
     }
 
-    /// To be called when it has completed.
+    /// Returns a function to call when the event has completed.
     pub(crate) fn teller(&self) -> impl FnOnce() + Send + use<> {
         let writer = Arc::clone(&self.writer);
         move || {
-            // Where no process has it open none has to know.
+            // If no process has it open, none needs the byte.
             let _ = rustix::io::write(&*writer, &[1]);
         }
     }
 
-    /// It is destroyed.
+    /// Destroys the event.
     pub(crate) fn close(self) -> Result<(), Code> {
         drop(self.reader);
         for _ in 0..LOOKS {
-            // An error is that no process reads it any more.
+            // An error means that no process reads it any more.
             if look(&*self.writer, PollFlags::OUT, Timespec::default()).contains(PollFlags::ERR) {
                 return Ok(());
             }
@@ -102,7 +102,7 @@ impl Opened {
         while !self.is_over() {
             let seen = self.look(LOOK);
             if seen.contains(PollFlags::HUP) && !seen.contains(PollFlags::IN) {
-                // Its maker is gone, and it will not complete by itself.
+                // Its maker is gone, and the event will not complete by itself.
                 std::thread::sleep(REST);
             }
         }
@@ -121,7 +121,7 @@ fn look(file: impl AsFd, what: PollFlags, patience: Timespec) -> PollFlags {
     }
 }
 
-/// Memory as other processes know it.
+/// The name of memory in other processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MemoryName {
     process: u64,
@@ -130,7 +130,7 @@ pub(crate) struct MemoryName {
 }
 
 impl MemoryName {
-    /// Memory of this process.
+    /// Returns the name of memory of this process.
     pub(crate) fn new(start: u64, bytes: u64) -> Self {
         Self { process: u64::from(std::process::id()), start, bytes }
     }
@@ -148,7 +148,7 @@ impl MemoryName {
         Some(Self { process: word(0)?, start: word(8)?, bytes: word(16)? })
     }
 
-    /// Whether this process has it: no process opens what is its own.
+    /// Returns `true` if the memory belongs to this process: no process opens its own memory.
     pub(crate) fn is_own(self) -> bool {
         self.process == u64::from(std::process::id())
     }
@@ -157,18 +157,18 @@ impl MemoryName {
 /// Memory of other processes that is open here.
 #[derive(Debug, Default)]
 pub(crate) struct OpenedMemory {
-    /// With its address, and how often it is open.
+    /// Each with its address, and the number of times that it is open.
     all: Vec<(MemoryName, u64, usize)>,
 }
 
-/// That of this process.
+/// Returns the memory that this process has open, locked.
 pub(crate) fn opened() -> MutexGuard<'static, OpenedMemory> {
     static OPENED: Mutex<OpenedMemory> = Mutex::new(OpenedMemory { all: Vec::new() });
     crate::lock(&OPENED)
 }
 
 impl OpenedMemory {
-    /// Its address.
+    /// Opens memory once more, and returns its address.
     pub(crate) fn open(
         &mut self,
         name: MemoryName,
@@ -183,7 +183,7 @@ impl OpenedMemory {
         Ok(at)
     }
 
-    /// It is closed once more; the last time it is freed.
+    /// Closes memory once; the last time frees it.
     pub(crate) fn close(&mut self, at: u64, free: impl FnOnce() -> Result<(), Code>) -> Result<(), Code> {
         let number = self.all.iter().position(|it| it.1 == at).ok_or(Code::INVALID_VALUE)?;
         self.all[number].2 -= 1;

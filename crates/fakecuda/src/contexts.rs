@@ -1,4 +1,5 @@
-//! Contexts come and go. Each holds its device, which goes with the last of them, and all that is in it.
+//! The creation and destruction of contexts. Each context holds its device, which is dropped with the last of them,
+//! with everything in it.
 
 use std::sync::Arc;
 
@@ -8,13 +9,13 @@ use crate::current;
 use crate::device::open::{self, device};
 use crate::device::{Device, end_handle, fresh_handle};
 
-/// The primary context of a device, for one more holder.
+/// Returns the primary context of a device, and counts one more holder.
 pub(crate) fn retain(ordinal: i32) -> Result<Context, Code> {
     open::retain(ordinal)?;
     Ok(current::primary(ordinal))
 }
 
-/// Makes a context, which becomes the current one.
+/// Creates a context, which becomes the current one.
 pub(crate) fn create(ordinal: i32) -> Result<Context, Code> {
     open::retain(ordinal)?;
     let handle = fresh_handle();
@@ -23,7 +24,7 @@ pub(crate) fn create(ordinal: i32) -> Result<Context, Code> {
     Ok(Context(handle))
 }
 
-/// A context goes, and all streams and events in it.
+/// Destroys a context, with all its streams and events.
 pub(crate) fn destroy(context: Context) -> Result<(), Code> {
     let ordinal = current::others().remove(&context.0).ok_or(Code::INVALID_CONTEXT)?;
     current::forget(context);
@@ -34,13 +35,13 @@ pub(crate) fn destroy(context: Context) -> Result<(), Code> {
     open::release(ordinal)
 }
 
-/// A primary context loses all that is in it; it can be used on.
+/// Destroys everything in a primary context; the context can still be used.
 pub(crate) fn reset(ordinal: i32) -> Result<(), Code> {
     open::check(ordinal)?;
     device(ordinal).map_or(Ok(()), |device| device.destroy_context(current::primary(ordinal)))
 }
 
-/// The device of the thread's current context.
+/// Returns the device of the thread's current context.
 pub(crate) fn current_device() -> Result<Arc<Device>, Code> {
     device(current::ordinal()?).ok_or(Code::INVALID_CONTEXT)
 }

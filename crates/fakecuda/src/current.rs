@@ -1,4 +1,4 @@
-//! Which context is current on which thread, and which device each is of.
+//! The current context of each thread, and the device of each context.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,14 +11,14 @@ use crate::lock;
 use crate::settings;
 
 thread_local! {
-    /// Never dropped: what a thread calls while it ends finds its context.
+    /// Never dropped: a thread that ends may still make calls, and they find its context.
     static STACK: RefCell<ManuallyDrop<Vec<Context>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
 }
 
-/// Primary contexts are named by these and the device's number.
+/// The handle of a primary context is this number plus the device's number.
 const FIRST: usize = 0xC0DE_0000;
 
-/// The primary context of a device.
+/// Returns the primary context of a device.
 pub(crate) fn primary(ordinal: i32) -> Context {
     Context(FIRST + ordinal as usize)
 }
@@ -30,7 +30,7 @@ pub(crate) fn others() -> MutexGuard<'static, BTreeMap<usize, i32>> {
     lock(&OTHERS)
 }
 
-/// The thread's current context; 0 for none.
+/// Returns the thread's current context; 0 for none.
 pub(crate) fn context() -> Context {
     STACK.with_borrow(|stack| stack.last().copied().unwrap_or_default())
 }
@@ -50,17 +50,17 @@ pub(crate) fn pop() -> Result<Context, Code> {
     STACK.with_borrow_mut(|stack| stack.pop()).ok_or(Code::INVALID_CONTEXT)
 }
 
-/// A context that is gone is current on this thread no more.
+/// Removes a destroyed context from this thread's stack.
 pub(crate) fn forget(context: Context) {
     STACK.with_borrow_mut(|stack| stack.retain(|it| *it != context));
 }
 
-/// The number of the current context's device.
+/// Returns the number of the current context's device.
 pub(crate) fn ordinal() -> Result<i32, Code> {
     ordinal_of(context())
 }
 
-/// The number of a context's device.
+/// Returns the number of a context's device.
 pub(crate) fn ordinal_of(context: Context) -> Result<i32, Code> {
     let other = others().get(&context.0).copied();
     let is_primary = || (FIRST..FIRST + settings::devices()).contains(&context.0).then(|| (context.0 - FIRST) as i32);

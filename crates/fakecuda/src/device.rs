@@ -1,7 +1,7 @@
-//! One device: streams, events and work, over a host device.
+//! One device: streams, events and work, on a host device.
 //!
-//! Knows the rules of default streams: the legacy one comes after everything in blocking streams, and before their
-//! later work. Handles are numbers that are not used again by default, so that a stale one is always noticed.
+//! Knows the rules of default streams: the legacy one comes after all earlier work in blocking streams, and before
+//! their later work. Handles are numbers that are not reused by default, so that a stale one is always noticed.
 //!
 //! Locks: `state` is not held while anything waits or runs.
 
@@ -32,16 +32,16 @@ use graphs::{Action, Graphs};
 pub(crate) use crate::handles::{end_handle, fresh_handle};
 pub(crate) use millpond_driver::cuda::abi::graph::HostFunction;
 
-/// Which sides of a piece of work are device memory.
+/// The sides of a piece of work that are device memory.
 pub(crate) type Sides = [Option<Side>; 2];
 
-/// A device with all that is in its primary context.
+/// A device with all objects of its contexts.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) ordinal: i32,
     pub(crate) host: HostDriver,
     state: Mutex<State>,
-    /// Held by the host function that runs: there is one at a time.
+    /// Held by the host function that runs: one runs at a time.
     callbacks: Arc<Mutex<()>>,
 }
 
@@ -50,13 +50,13 @@ pub(crate) struct State {
     streams: HashMap<usize, Open>,
     legacy: Option<RawStream>,
     per_thread: HashMap<ThreadId, RawStream>,
-    /// The ends of closed streams, whose work goes on.
+    /// The ends of closed streams, whose work continues.
     ended: Vec<RawEvent>,
     events: HashMap<usize, EventState>,
     pub(crate) memory: Memory,
     pub(crate) allocations: Allocations,
     pub(crate) graphs: Graphs,
-    /// Answered by every call once something went wrong for good.
+    /// Returned by every call once the device is lost.
     pub(crate) fault: Option<Code>,
 }
 
@@ -72,12 +72,12 @@ thread_local! {
     static IS_CALLBACK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether the thread runs a host function.
+/// Returns `true` if the thread runs a host function.
 pub(crate) fn is_callback() -> bool {
     IS_CALLBACK.get()
 }
 
-/// Runs what the program handed over, which may not call in here.
+/// Runs a function of the program, which may not call in here.
 pub(crate) fn as_callback(call: impl FnOnce()) {
     let was = IS_CALLBACK.replace(true);
     call();
@@ -90,7 +90,7 @@ impl State {
         if is_default || self.streams.contains_key(&stream.0) { Ok(()) } else { Err(Code::INVALID_HANDLE) }
     }
 
-    /// Whether a stream captures that the legacy one would come after.
+    /// Returns `true` if a stream captures that the legacy stream would come after.
     pub(crate) fn is_tie_captured(&self) -> bool {
         let is_tied = |stream| match stream {
             Stream::PER_THREAD => true,
@@ -107,7 +107,7 @@ impl Device {
         Ok(Self { ordinal, host, state: Mutex::default(), callbacks: Arc::default() })
     }
 
-    /// The state, unless the device is lost.
+    /// Returns the state, or the code of a lost device.
     pub(crate) fn state(&self) -> Result<MutexGuard<'_, State>, Code> {
         let state = lock(&self.state);
         match state.fault {
@@ -116,12 +116,12 @@ impl Device {
         }
     }
 
-    /// From now on every call answers this code.
+    /// Makes every later call return this code.
     pub(crate) fn lose(&self, code: Code) {
         lock(&self.state).fault.get_or_insert(code);
     }
 
-    /// Does something with the memory; a sticky answer is kept for good.
+    /// Calls a function with the memory; a sticky code that it returns loses the device.
     pub(crate) fn with_memory<T>(
         &self,
         act: impl FnOnce(&mut Memory, &HostDriver) -> Result<T, Code>,
@@ -158,19 +158,19 @@ impl Device {
         let end = answer(self.host.record(open.raw))?;
         self.note_end(&mut state, end);
         if open.is_blocking {
-            // Its work goes on, and the legacy default stream must still come after it.
+            // Its work continues, and the legacy default stream must still come after it.
             let legacy = self.legacy(&mut state)?;
             self.put_after(legacy, open.raw)?;
         }
         answer(self.host.close_stream(open.raw))
     }
 
-    /// The context of a stream, if it is one of this device.
+    /// Returns the context of a stream, if the stream belongs to this device.
     pub(crate) fn context_of(&self, stream: Stream) -> Option<Context> {
         Some(self.state().ok()?.streams.get(&stream.0)?.context)
     }
 
-    /// A context is gone: what was in it with it, once that has completed.
+    /// Destroys the objects of a context once their work has completed.
     pub(crate) fn destroy_context(&self, context: Context) -> Result<(), Code> {
         self.wait_for_all()?;
         let mut state = self.state()?;
@@ -190,7 +190,7 @@ impl Device {
         gone.into_iter().try_for_each(|stream| self.close_stream(Stream(stream)))
     }
 
-    /// The host's stream for an operation, after what the default streams put before it.
+    /// Returns the host's stream for an operation, after it waits for the work that the default streams put before it.
     pub(crate) fn begin(&self, state: &mut State, stream: Stream) -> Result<RawStream, Code> {
         let open = match stream {
             Stream(0) | Stream::LEGACY => {
@@ -241,13 +241,13 @@ impl Device {
         answer(self.host.wait(later, answer(self.host.record(earlier))?))
     }
 
-    /// A place in a stream's order, at which nothing is done.
+    /// Takes a place in a stream's order without work.
     pub(crate) fn finish_nothing(&self, stream: Stream) -> Result<(), Code> {
         let mut state = self.state()?;
         self.begin(&mut state, stream).map(drop)
     }
 
-    /// Waits for all that was submitted to a stream.
+    /// Waits for all work that was submitted to a stream.
     pub(crate) fn finish(&self, stream: Stream) -> Result<(), Code> {
         self.state()?.graphs.spoil(stream, Code::CAPTURE_UNSUPPORTED)?;
         self.check_unsafe()?;
@@ -258,13 +258,13 @@ impl Device {
         answer(self.host.block_on(event))
     }
 
-    /// Submits a copy or a fill that uses these parts of the memory: its end, unless a capture took it.
+    /// Submits a copy or a fill that uses these parts of the memory. Returns its end, or `None` if a capture took it.
     fn submit(&self, stream: Stream, action: Action, work: Work, sides: Sides) -> Result<Option<RawEvent>, Code> {
         let mut state = self.state()?;
         if state.graphs.capture(stream, action)? {
             return Ok(None);
         }
-        // Memory of another device is looked at without this one's lock.
+        // Memory of another device is checked without this device's lock.
         let strangers: Vec<Side> = sides.into_iter().flatten().filter(|side| !state.memory.contains(side.at)).collect();
         for side in sides.into_iter().flatten().filter(|side| state.memory.contains(side.at)) {
             state.memory.check_use(self.ordinal, side)?;
@@ -282,8 +282,8 @@ impl Device {
         }
         let mut state = self.state()?;
         let raw = self.begin(&mut state, stream)?;
-        // SAFETY: device memory was checked just now, and is watched until the work has completed; host memory is the
-        // caller's promise.
+        // SAFETY: device memory was just checked, and its use is recorded until the work has completed; for host memory
+        // the caller promises this.
         answer(unsafe { self.host.submit(raw, &mut Some(work)) })?;
         let event = answer(self.host.record(raw))?;
         let over = answer(self.host.fence(event))?;
@@ -328,18 +328,18 @@ impl Device {
         answer(unsafe { self.host.submit(raw, &mut Some(Work::Run(self.host_task(function, data)))) })
     }
 
-    /// A host function as work of the host device.
+    /// Returns a host function as work of the host device.
     pub(crate) fn host_task(&self, function: HostFunction, data: usize) -> Task {
         let callbacks = self.callbacks.clone();
         Box::new(move || {
             let _one_at_a_time = lock(&callbacks);
-            // SAFETY: the caller's promise: it may be called with this data, on any thread.
+            // SAFETY: the caller's promise: the function may be called with this data, on any thread.
             as_callback(|| unsafe { function(std::ptr::with_exposed_provenance_mut(data)) });
         })
     }
 }
 
-/// The sides of a copy that are device memory.
+/// Returns the sides of a copy that are device memory.
 pub(crate) fn sides_of(to: u64, from: u64, bytes: u64, kind: CopyKind) -> Sides {
     let (to, from) = (Side { at: to, bytes, is_written: true }, Side { at: from, bytes, is_written: false });
     match kind {

@@ -1,7 +1,7 @@
 //! The functions, with the names, arguments and codes of `cuda.h`.
 //!
-//! Each asks `faults` first, refuses host functions where the real one does, and hands on. Nothing is decided here. A
-//! panic does not leave it.
+//! Each one first checks `faults`, refuses host functions as the real one does, and forwards the call. Nothing is
+//! decided here. A panic does not leave it.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
@@ -23,16 +23,16 @@ use crate::faults;
 use crate::memory::answer;
 use crate::settings;
 
-/// As on GPUs of today.
+/// As on current GPUs.
 const GRANULARITY: u64 = 2 * MIB;
-/// As on GPUs of today: streams have priorities from this one to 0.
+/// As on current GPUs: streams have priorities from this one to 0.
 const PRIORITY_GREATEST: c_int = -5;
-/// The version of CUDA that it claims to understand.
+/// The version of CUDA that it reports.
 const VERSION: c_int = 13_000;
 
 type Outcome = Result<(), Code>;
 
-/// What every function does around its own work.
+/// The common part of every function, around its own work.
 fn entry(function: &'static str, work: impl FnOnce() -> Outcome) -> Code {
     if let Some(code) = faults::strike(function) {
         if let (true, Ok(device)) = (code.is_sticky(), current_device()) {
@@ -50,17 +50,17 @@ fn entry(function: &'static str, work: impl FnOnce() -> Outcome) -> Code {
     }
 }
 
-/// Where the caller wants an answer, as its pointer: none is null.
+/// The caller's pointer to a result; `None` is null.
 type Place<'a, T> = Option<&'a mut MaybeUninit<T>>;
-/// A structure of the caller's, as its pointer: none is null.
+/// The caller's pointer to a structure; `None` is null.
 type Given<'a, T> = Option<&'a T>;
 
-/// Refuses arguments that are not as the header has them, and those that no test needs.
+/// Refuses arguments that the header does not allow, and those that no test needs.
 fn check(are_right: bool) -> Outcome {
     if are_right { Ok(()) } else { Err(Code::INVALID_VALUE) }
 }
 
-/// Writes an answer where the caller wants it.
+/// Writes a result to the caller's place.
 fn put<T>(place: Place<T>, value: T) -> Outcome {
     place.ok_or(Code::INVALID_VALUE)?.write(value);
     Ok(())
@@ -71,10 +71,10 @@ fn read<T: Copy>(given: Given<T>) -> Result<T, Code> {
     given.copied().ok_or(Code::INVALID_VALUE)
 }
 
-/// A list of the caller's, which is not null unless it has nothing.
+/// Returns a list of the caller's, which may be null only if it is empty.
 ///
 /// # Safety
-/// So many, or null.
+/// The pointer is valid for `count` elements, or null.
 unsafe fn list<'a, T>(first: *const T, count: usize) -> Result<&'a [T], Code> {
     match (first.is_null(), count) {
         (_, 0) => Ok(&[]),
@@ -84,10 +84,10 @@ unsafe fn list<'a, T>(first: *const T, count: usize) -> Result<&'a [T], Code> {
     }
 }
 
-/// A place that has no type, for a value of one.
+/// Returns an untyped pointer as a place for a value of a type.
 ///
 /// # Safety
-/// It is null or valid for that.
+/// The pointer is null or valid for that type.
 unsafe fn place_of<'a, T>(at: *mut c_void) -> Place<'a, T> {
     // SAFETY: the caller's promise.
     unsafe { at.cast::<MaybeUninit<T>>().as_mut() }
@@ -98,14 +98,14 @@ fn open_stream(stream: Place<Stream>, flags: c_uint, priority: c_int) -> Outcome
     put(stream, current_device()?.open_stream(flags != STREAM_NON_BLOCKING, priority)?)
 }
 
-/// What a program calls the function: later versions of it have their number in the exported name.
+/// Returns the program's name of a function: later versions have their number in the exported name.
 fn plain(export: &'static str) -> &'static str {
     export.strip_suffix("_v2").unwrap_or(export)
 }
 
-/// Writes the exports, and the table by which `cuGetProcAddress_v2` finds them under their plain names. A body ends in
-/// an `Outcome`; pointers are the caller's, as the header has them. In place of a body, `=> method` calls that method
-/// of the current device with all arguments, and `=> put method` writes its answer to the first one.
+/// Generates the exports, and the table by which `cuGetProcAddress_v2` finds them under their plain names. A body
+/// returns an `Outcome`; pointers are the caller's, as the header has them. Instead of a body, `=> method` calls that
+/// method of the current device with all arguments, and `=> put method` writes its result to the first one.
 macro_rules! exports {
     (@ ($($arg:ident),*) $body:block) => { $body };
     (@ ($($arg:ident),*) => $method:ident) => { current_device()?.$method($($arg),*) };
@@ -241,13 +241,13 @@ exports! {
     cuMemExportToShareableHandle(shared: *mut c_void, handle: Allocation, kind: c_int, flags: u64) {
         check(kind == AllocationProp::FILE_DESCRIPTOR && flags == 0 && !shared.is_null())?;
         let file = current_device()?.with_memory(|memory, host| memory.export(host, handle))?;
-        // SAFETY: the caller's place, for a file's number by this kind.
+        // SAFETY: the caller's place is valid for a file's number with this kind of handle.
         put(unsafe { place_of::<c_int>(shared) }, file.into_raw_fd())
     };
     cuMemImportFromShareableHandle(handle: Place<Allocation>, shared: *mut c_void, kind: c_int) {
         let number = c_int::try_from(shared.addr()).ok().filter(|_| kind == AllocationProp::FILE_DESCRIPTOR);
         let number = number.ok_or(Code::INVALID_VALUE)?;
-        // SAFETY: a number that is no open file is answered as such; one that is belongs to the caller.
+        // SAFETY: a number that is not an open file returns an error; an open file belongs to the caller.
         let file = unsafe { BorrowedFd::borrow_raw(number) }.try_clone_to_owned().map_err(|_| Code::INVALID_VALUE)?;
         put(handle, current_device()?.with_memory(|memory, host| memory.import(host, file))?)
     };
@@ -260,7 +260,7 @@ exports! {
     };
     cuMemSetAccess(at: u64, bytes: usize, access: *const AccessDesc, count: usize) {
         check((1..=settings::devices()).contains(&count))?;
-        // SAFETY: the caller's structures, so many.
+        // SAFETY: the caller's structures, as many as `count`.
         let access = unsafe { list(access, count) }?;
         let own = current::ordinal()?;
         for AccessDesc { location, flags } in access {
@@ -339,12 +339,12 @@ exports! {
     };
 }
 
-/// Like the real one, it has no name for codes that it does not know.
+/// Returns the name of a code. Like the real library, it has no name for codes that it does not know.
 fn named(code: Code) -> Result<&'static CStr, Code> {
     code.name().ok_or(Code::INVALID_VALUE)
 }
 
-/// Plain memory of the current device is all that there is.
+/// Checks the properties of an allocation: only plain memory of the current device is supported.
 fn check_property(property: AllocationProp) -> Outcome {
     let device = current::ordinal()?;
     check(property == AllocationProp::on(device) || property == AllocationProp::shareable_on(device))
@@ -353,7 +353,7 @@ fn check_property(property: AllocationProp) -> Outcome {
 /// Finds a function by its plain name.
 ///
 /// # Safety
-/// As of the header: a string and two places.
+/// As in the header: a string and two valid pointers.
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]
 unsafe extern "C" fn cuGetProcAddress_v2(
@@ -378,10 +378,10 @@ unsafe extern "C" fn cuGetProcAddress_v2(
     }
 }
 
-/// Of `Hooks::fail`.
+/// Implements `Hooks::fail`.
 ///
 /// # Safety
-/// A string.
+/// `function` is a string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fakecuda_fail(function: *const c_char, after: u64, code: c_uint) {
     // SAFETY: the caller's string.
@@ -389,27 +389,27 @@ unsafe extern "C" fn fakecuda_fail(function: *const c_char, after: u64, code: c_
     faults::fail(function, after, Code(code));
 }
 
-/// Of `Hooks::hide`.
+/// Implements `Hooks::hide`.
 ///
 /// # Safety
-/// A string.
+/// `function` is a string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fakecuda_hide(function: *const c_char) {
     // SAFETY: the caller's string.
     faults::hide(unsafe { CStr::from_ptr(function) }.to_string_lossy().into_owned());
 }
 
-/// Of `Hooks::calls`.
+/// Implements `Hooks::calls`.
 ///
 /// # Safety
-/// A string.
+/// `function` is a string.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn fakecuda_calls(function: *const c_char) -> u64 {
     // SAFETY: the caller's string.
     faults::calls(&unsafe { CStr::from_ptr(function) }.to_string_lossy())
 }
 
-/// Of `Hooks::reset`.
+/// Implements `Hooks::reset`.
 #[unsafe(no_mangle)]
 extern "C" fn fakecuda_reset() {
     faults::reset();

@@ -1,4 +1,4 @@
-//! Calls made to fail: by the setting, for all threads, or by hooks, for the thread that asks; and calls counted.
+//! Failures on demand, by the setting for all threads or by hooks for the calling thread; and counts of calls.
 //!
 //! Knows names and codes.
 
@@ -10,7 +10,7 @@ use millpond_driver::cuda::abi::Code;
 
 use crate::lock;
 
-/// One wish: this call of a function answers that code.
+/// A rule: this call of a function returns that code.
 #[derive(Debug)]
 struct Rule {
     function: String,
@@ -53,14 +53,14 @@ pub(crate) fn is_hidden(function: &str) -> bool {
     HIDDEN.try_with(|hidden| hidden.borrow().iter().any(|it| it == function)).unwrap_or(false)
 }
 
-/// So many calls of a function this thread has made.
+/// Returns the number of calls of a function that this thread has made.
 pub(crate) fn calls(function: &str) -> u64 {
     CALLS.with_borrow(|calls| calls.get(function).copied().unwrap_or_default())
 }
 
-/// A call: what it is to answer instead of doing anything.
+/// Counts a call. Returns the code that it must return instead of doing anything.
 pub(crate) fn strike(function: &'static str) -> Option<Code> {
-    // A thread that ends calls, too, when its wishes and counts are gone.
+    // A thread that ends may make calls after its rules and counts are gone.
     let _ = CALLS.try_with(|calls| *calls.borrow_mut().entry(function).or_default() += 1);
     let own = RULES.try_with(|rules| strike_in(&mut rules.borrow_mut(), function)).unwrap_or(None);
     own.or_else(|| strike_in(&mut lock(&FROM_SETTING), function))

@@ -1,7 +1,7 @@
-//! Streams that take part in the capture of another, because they waited for an event that was recorded in it.
+//! Streams that take part in the capture of another stream, because they waited for an event that was recorded in it.
 //!
-//! Only where `FAKECUDA_FORKS` says so: else such a call spoils the capture, for a driver of Millpond's must make none.
-//! All that the streams of a capture do comes one after the other in its graph.
+//! Only if `FAKECUDA_FORKS` says so. Otherwise such a call invalidates the capture, because Millpond's driver must not
+//! make any. The operations of all streams of a capture follow one another in its graph.
 
 use std::collections::HashMap;
 use std::thread::ThreadId;
@@ -10,10 +10,10 @@ use millpond_driver::cuda::abi::Event;
 
 use crate::settings;
 
-/// A stream; of a thread's default stream, with the thread.
+/// A stream; for a thread's default stream, with the thread.
 pub(crate) type Key = (usize, Option<ThreadId>);
 
-/// Streams and events, by the stream that began the capture which they take part in.
+/// Streams and events that take part in a capture, by the stream that began it.
 #[derive(Debug, Default)]
 pub(crate) struct Forks {
     streams: HashMap<Key, Key>,
@@ -21,17 +21,17 @@ pub(crate) struct Forks {
 }
 
 impl Forks {
-    /// The stream that began the capture which a stream takes part in, or itself.
+    /// Returns the stream that began the capture which a stream takes part in, or the stream itself.
     pub(crate) fn origin(&self, stream: Key) -> Key {
         self.streams.get(&stream).copied().unwrap_or(stream)
     }
 
-    /// Whether a stream takes part in what another one began.
+    /// Returns `true` if a stream takes part in a capture that another one began.
     pub(crate) fn is_guest(&self, stream: Key) -> bool {
         self.streams.contains_key(&stream)
     }
 
-    /// An event is recorded, in a capture or outside; whether it takes part in one now.
+    /// Records an event, in a capture or outside. Returns `true` if the event belongs to a capture now.
     pub(crate) fn record(&mut self, event: Event, origin: Option<Key>) -> bool {
         match origin.filter(|_| settings::are_forks_allowed()) {
             Some(origin) => drop(self.events.insert(event.0, origin)),
@@ -40,7 +40,8 @@ impl Forks {
         self.events.contains_key(&event.0)
     }
 
-    /// A stream waits for an event; whether that is of a capture, in which it takes part then.
+    /// Makes a stream wait for an event. Returns `true` if the event belongs to a capture, in which the stream now
+    /// takes part.
     pub(crate) fn wait(&mut self, event: Event, stream: Key) -> bool {
         let Some(origin) = self.events.get(&event.0).copied() else { return false };
         if origin != stream {
@@ -49,12 +50,12 @@ impl Forks {
         true
     }
 
-    /// A stream is gone.
+    /// Removes a stream.
     pub(crate) fn leave(&mut self, stream: Key) {
         self.streams.remove(&stream);
     }
 
-    /// A capture has ended.
+    /// Ends a capture.
     pub(crate) fn end(&mut self, origin: Key) {
         self.streams.retain(|_, it| *it != origin);
         self.events.retain(|_, it| *it != origin);

@@ -1,4 +1,4 @@
-//! Numbers that stand for what is created: they look like pointers.
+//! Handles of created objects: numbers that look like pointers.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::lock;
 use crate::settings;
 
-/// They are not used again, unless the settings say so.
+/// Handles are not reused, unless the settings say so.
 static NEXT: AtomicUsize = AtomicUsize::new(0x7000_0000);
 static ENDED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
@@ -15,7 +15,7 @@ pub(crate) fn fresh_handle() -> usize {
     ended.unwrap_or_else(|| NEXT.fetch_add(16, Ordering::Relaxed))
 }
 
-/// What had a handle is gone.
+/// Ends the handle of a destroyed object.
 pub(crate) fn end_handle(handle: usize) {
     if settings::are_handles_reused() {
         lock(&ENDED).push(handle);

@@ -1,4 +1,4 @@
-//! Functions of the program that it got as kernels, by handle.
+//! Functions of the program that were passed as kernels, by handle.
 
 use std::collections::HashMap;
 use std::ffi::{CString, c_void};
@@ -22,12 +22,12 @@ pub(crate) struct Kernel {
 
 static KERNELS: LazyLock<Mutex<HashMap<usize, Kernel>>> = LazyLock::new(Mutex::default);
 
-/// Looks at all kernels.
+/// Returns all kernels, locked.
 pub(crate) fn kernels() -> MutexGuard<'static, HashMap<usize, Kernel>> {
     lock(&KERNELS)
 }
 
-/// Kernels go with their module or their context.
+/// Removes the kernels of a module or a context that is gone.
 pub(crate) fn forget(is_gone: impl Fn(&Kernel) -> bool) {
     kernels().extract_if(|_, kernel| is_gone(kernel)).for_each(|(handle, _)| end_handle(handle));
 }

@@ -1,7 +1,7 @@
 //! A device's memory, with the real driver's rules: whole chunks, access set before use, nothing unmapped under work.
 //!
-//! Knows the host device's memory and events; no streams. A rule of the interface that is broken is an answer; one
-//! whose breach is undefined there faults.
+//! Knows the host device's memory and events, but no streams. A breach of the interface's rules returns an error code.
+//! If the behaviour of a breach is undefined in the interface, it is a fault.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
@@ -12,11 +12,11 @@ use millpond_driver::cuda::abi::{AccessDesc, Code};
 use millpond_driver::output::say;
 use millpond_driver::{Driver, DriverError, Fence, HostDriver, RawChunk};
 
-/// A chunk mapped somewhere.
+/// A mapped chunk.
 #[derive(Clone, Debug)]
 struct Mapping {
     bytes: u64,
-    /// What which device may do.
+    /// The access of each device.
     access: BTreeMap<c_int, c_int>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Side {
 struct Use {
     over: Fence,
     side: Side,
-    /// Whose work it is.
+    /// The device of the work.
     device: c_int,
 }
 
@@ -58,10 +58,10 @@ pub(crate) struct Memory {
     uses: Vec<Use>,
 }
 
-/// Uses that have completed are forgotten whenever so many have come together.
+/// The number of uses at which completed ones are removed.
 const USES_KEPT: usize = 256;
 
-/// The host device's answer, its refusal as a code.
+/// Returns the host device's result, with its error as a code.
 pub(crate) fn answer<T>(result: millpond_driver::Result<T>) -> Result<T, Code> {
     result.map_err(|error| match error {
         DriverError::OutOfMemory { .. } | DriverError::OutOfAddresses { .. } => Code::OUT_OF_MEMORY,
@@ -82,13 +82,13 @@ impl Memory {
         Ok(chunk.0)
     }
 
-    /// A file of a chunk that was created for that.
+    /// Returns a file of a chunk that was created shareable.
     pub(crate) fn export(&self, host: &HostDriver, handle: u64) -> Result<OwnedFd, Code> {
         let (chunk, _) = self.chunks.get(&handle).ok_or(Code::INVALID_VALUE)?;
         answer(host.export(*chunk))
     }
 
-    /// A chunk by its file. As on a GPU its size is not known.
+    /// Imports a chunk from its file. As on a GPU the caller does not give its size.
     pub(crate) fn import(&mut self, host: &HostDriver, file: OwnedFd) -> Result<u64, Code> {
         let file = File::from(file);
         let bytes = file.metadata().map_err(|_| Code::INVALID_VALUE)?.len();
@@ -102,7 +102,7 @@ impl Memory {
         answer(host.destroy(chunk))
     }
 
-    /// A handle is mapped whole and from its start: anything else is not supported, as on a GPU.
+    /// Maps a handle whole and from its start: anything else is not supported, as on a GPU.
     pub(crate) fn map(&mut self, host: &HostDriver, at: u64, bytes: u64, offset: u64, handle: u64) -> Result<(), Code> {
         let &(chunk, whole) = self.chunks.get(&handle).ok_or(Code::INVALID_VALUE)?;
         if offset != 0 || bytes != whole {
@@ -114,7 +114,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Devices get or lose access to a range of whole mappings, without holes. To take it away under work in flight is
+    /// Sets the access of devices to a range of whole mappings, without holes. Revoking access under work in flight is
     /// a fault.
     pub(crate) fn set_access(&mut self, at: u64, bytes: u64, access: &[AccessDesc]) -> Result<(), Code> {
         let starts = self.whole_mappings(at, bytes)?;
@@ -134,7 +134,7 @@ impl Memory {
         Ok(())
     }
 
-    /// A range of whole mappings goes. Where work in flight uses it that is a fault, which a GPU would show later.
+    /// Unmaps a range of whole mappings. If work in flight uses it, this is a fault, which a GPU would report later.
     pub(crate) fn unmap(&mut self, host: &HostDriver, at: u64, bytes: u64) -> Result<(), Code> {
         let starts = self.whole_mappings(at, bytes)?;
         self.uses.retain(Use::is_in_flight);
@@ -144,24 +144,24 @@ impl Memory {
         }
         for start in starts {
             let mapping = self.mappings.remove(&start).ok_or(Code::UNKNOWN)?;
-            // SAFETY: it was mapped, and no work that is known of uses it.
+            // SAFETY: it was mapped, and no known work uses it.
             answer(unsafe { host.unmap(start, mapping.bytes) })?;
         }
         Ok(())
     }
 
-    /// Whether an address is mapped here.
+    /// Returns `true` if an address is mapped here.
     pub(crate) fn contains(&self, at: u64) -> bool {
         self.mapping(at).is_some()
     }
 
-    /// The mapping at an address: where it begins, and its bytes.
+    /// Returns the start and the size of the mapping at an address.
     pub(crate) fn mapping(&self, at: u64) -> Option<(u64, u64)> {
         let (start, mapping) = self.mappings.range(..=at).next_back()?;
         (at - start < mapping.bytes).then_some((*start, mapping.bytes))
     }
 
-    /// Whether work of a device may use a range: all of it is mapped and accessible.
+    /// Checks that work of a device may use a range: all of it is mapped and accessible.
     pub(crate) fn check_use(&self, device: c_int, side: Side) -> Result<(), Code> {
         let Side { at, bytes, is_written } = side;
         let end = at.checked_add(bytes).ok_or(Code::INVALID_VALUE)?;
@@ -179,7 +179,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Work of a device uses a range until the event has completed.
+    /// Records that work of a device uses a range until the event has completed.
     pub(crate) fn note_use(&mut self, device: c_int, over: Fence, side: Side) {
         if self.uses.len() >= USES_KEPT {
             self.uses.retain(Use::is_in_flight);
@@ -187,7 +187,7 @@ impl Memory {
         self.uses.push(Use { over, side, device });
     }
 
-    /// The first addresses of the mappings that make up a range exactly.
+    /// Returns the first addresses of the mappings that make up a range exactly.
     fn whole_mappings(&self, at: u64, bytes: u64) -> Result<Vec<u64>, Code> {
         let end = at.checked_add(bytes).filter(|_| bytes > 0).ok_or(Code::INVALID_VALUE)?;
         let (mut starts, mut covered) = (Vec::new(), at);

@@ -1,4 +1,4 @@
-//! Which contexts have access to the memory of which others. It is kept for those who ask: all of it can be used.
+//! The peer access of contexts. It is recorded only for queries: all memory can be used.
 
 use std::collections::BTreeSet;
 use std::sync::{LazyLock, Mutex, MutexGuard};
@@ -16,7 +16,7 @@ fn enabled() -> MutexGuard<'static, BTreeSet<(usize, i32)>> {
     lock(&ENABLED)
 }
 
-/// The current context has access to another one from now on.
+/// Gives the current context access to another one.
 pub(crate) fn enable(peer: Context) -> Result<(), Code> {
     let owner = current::ordinal_of(peer)?;
     if !open::are_peers(current::ordinal()?, owner)? {
@@ -28,7 +28,7 @@ pub(crate) fn enable(peer: Context) -> Result<(), Code> {
     }
 }
 
-/// ... and not any more.
+/// Ends that access.
 pub(crate) fn disable(peer: Context) -> Result<(), Code> {
     match enabled().remove(&(current::context().0, current::ordinal_of(peer)?)) {
         true => Ok(()),
@@ -36,7 +36,7 @@ pub(crate) fn disable(peer: Context) -> Result<(), Code> {
     }
 }
 
-/// Whether the current context has access to a device.
+/// Returns `true` if the current context has access to a device.
 pub(crate) fn has_access(owner: i32) -> Result<bool, Code> {
     Ok(enabled().contains(&(current::context().0, owner)))
 }

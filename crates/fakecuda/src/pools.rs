@@ -1,6 +1,6 @@
-//! Pools, as far as programs can tell: their settings, and which allocation counts for which.
+//! Pools, as far as programs can observe them: their settings, and the pool of each allocation.
 //!
-//! All memory comes from the device; a pool is a name with figures. What it reserved it keeps.
+//! All memory comes from the device; a pool is a name with statistics. It keeps everything that it reserved.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
@@ -16,7 +16,7 @@ use crate::device::{end_handle, fresh_handle};
 use crate::lock;
 use crate::settings;
 
-/// Default pools are named by this and the device's number.
+/// The handle of a default pool is this number plus the device's number.
 const DEFAULT: usize = 0xF001_0000;
 
 const SWITCHES: std::ops::RangeInclusive<c_int> = FOLLOW_EVENTS..=INTERNAL;
@@ -54,7 +54,7 @@ pub(crate) struct Pools {
 
 static POOLS: LazyLock<Mutex<Pools>> = LazyLock::new(Mutex::default);
 
-/// Looks at all pools.
+/// Returns all pools, locked.
 pub(crate) fn pools() -> MutexGuard<'static, Pools> {
     lock(&POOLS)
 }
@@ -74,7 +74,7 @@ impl Pools {
         Ok(handle)
     }
 
-    /// A device whose current pool goes has its default one again.
+    /// Destroys a pool. A device that has it as its current pool gets its default pool again.
     pub(crate) fn destroy(&mut self, handle: usize) -> Result<(), Code> {
         if handle >= DEFAULT {
             return Err(Code::INVALID_VALUE);
@@ -113,7 +113,7 @@ impl Pools {
         known.and_then(|which| pool.attributes.get(which)).copied().ok_or(Code::INVALID_VALUE)
     }
 
-    /// Switches and the threshold are set; the high figures only to 0.
+    /// Sets an attribute: the switches and the threshold to any value, the high-water marks only to 0.
     pub(crate) fn set_attribute(&mut self, handle: usize, which: c_int, value: u64) -> Result<(), Code> {
         let pool = self.find(handle)?;
         let is_high = matches!(which, RESERVED_HIGH | USED_HIGH);
@@ -137,7 +137,7 @@ impl Pools {
         Ok(pool.access.get(&device).copied().unwrap_or(own))
     }
 
-    /// An allocation was made from a pool.
+    /// Records an allocation from a pool.
     pub(crate) fn allocated(&mut self, handle: usize, at: u64, bytes: u64) -> Result<(), Code> {
         let pool = self.find(handle)?;
         pool.raise(USED, bytes);
@@ -147,7 +147,7 @@ impl Pools {
         Ok(())
     }
 
-    /// An allocation was freed.
+    /// Records that an allocation was freed.
     pub(crate) fn freed(&mut self, at: u64) {
         let Some((handle, bytes)) = self.allocations.remove(&at) else { return };
         if let Some(pool) = self.pools.get_mut(&handle) {
@@ -155,7 +155,7 @@ impl Pools {
         }
     }
 
-    /// The pool of an allocation.
+    /// Returns the pool of an allocation.
     pub(crate) fn of(&self, start: u64) -> Option<usize> {
         self.allocations.get(&start).map(|it| it.0)
     }

@@ -1,12 +1,12 @@
-//! A driver call as data: what was asked and what was answered.
+//! Driver calls as data: their arguments and results.
 
 use std::time::Duration;
 
 use crate::{Access, CallKind, CopyKind, DriverError, RawChunk, RawEvent, RawStream, RawTime, Work};
 
-/// One call that a [checked](crate::Checked) device has seen. Of a refused call only its kind and error are kept.
+/// One call that a [checked](crate::Checked) device recorded. Of a refused call only the kind and the error are kept.
 #[derive(Clone, PartialEq, Eq, Debug)]
-#[allow(missing_docs)] // Each field is the argument or the answer of the same name in the contract.
+#[allow(missing_docs)] // Each field is the argument or the result of the same name in the contract.
 pub enum Call {
     /// [`Driver::reserve`](crate::Driver::reserve)
     Reserve { bytes: u64, at: u64 },
@@ -46,17 +46,17 @@ pub enum Call {
     Elapsed { from: RawTime, to: RawTime, elapsed: Duration },
     /// [`Driver::forget_time`](crate::Driver::forget_time)
     ForgetTime { time: RawTime },
-    /// A call that returned an error, asked for or not.
+    /// A call that returned an error, requested or not.
     Refused { kind: CallKind, error: DriverError },
 }
 
-/// [`Work`] without what it owns.
+/// [`Work`] without the values that it owns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // As in `Work`.
 pub enum WorkCall {
     /// [`Work::Run`]
     Run,
-    /// [`Work::Copy`], or [`Work::Upload`] from where its bytes are
+    /// [`Work::Copy`], or [`Work::Upload`] with the address of its bytes as `from`
     Copy { to: u64, from: u64, bytes: u64, kind: CopyKind },
     /// [`Work::Fill`]
     Fill { at: u64, bytes: u64, value: u8 },
@@ -65,7 +65,7 @@ pub enum WorkCall {
 }
 
 impl WorkCall {
-    /// The ranges of device memory that the work touches, as first address and size.
+    /// Returns the ranges of device memory that the work touches, as first address and size.
     pub(super) fn touched(self) -> impl Iterator<Item = (u64, u64)> {
         let (first, second) = match self {
             WorkCall::Run => (None, None),
@@ -80,7 +80,7 @@ impl WorkCall {
 }
 
 impl WorkCall {
-    /// The range of host memory that the work touches.
+    /// Returns the range of host memory that the work touches.
     pub(super) fn on_host(self) -> Option<(u64, u64)> {
         match self {
             WorkCall::Copy { to, bytes, kind: CopyKind::DeviceToHost, .. } => Some((to, bytes)),

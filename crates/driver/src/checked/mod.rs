@@ -1,10 +1,11 @@
-//! A driver around a driver that holds its caller to the contract, and remembers each call where it is asked to.
+//! A driver that wraps another one and checks that its caller keeps the contract. On request it records each call.
 //!
-//! What the device itself refuses as wrong (an unknown handle, a size, a place) is a breach. What it cannot know is
-//! looked for here: work on memory that is not mapped, memory that is taken away under work in flight, what is not
-//! given back. Whether work has completed the device is asked, by an event behind it; this knows no order.
+//! If the device itself refuses a call as wrong (an unknown handle, a size, a place), that is a breach. This driver
+//! also finds breaches that the device cannot see: work on memory that is not mapped, memory that is unmapped or freed
+//! under work in flight, and leaks. It asks the device whether work has completed, through an event recorded after the
+//! work; it knows no order.
 //!
-//! A breach is written down and refused: the device would write where nothing is.
+//! A breach is recorded and the call is refused, because the device would write where no memory is.
 
 mod call;
 #[cfg(test)]
@@ -24,7 +25,7 @@ use crate::{
     Work,
 };
 
-/// A driver whose calls are held to the contract.
+/// A driver that checks its caller against the contract.
 #[derive(Debug)]
 pub struct Checked<D> {
     device: D,
@@ -35,9 +36,9 @@ pub struct Checked<D> {
 /// A breach of the contract by the caller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Violation {
-    /// The call that showed it.
+    /// The call that revealed it.
     pub kind: CallKind,
-    /// What was wrong.
+    /// The breach, in words.
     pub what: String,
 }
 
@@ -47,7 +48,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What was given and not given back, by address or handle, each with its bytes; and what happened.
+/// The objects that were made and not destroyed, by address or handle, with their bytes; and the calls and breaches so
+/// far.
 #[derive(Debug, Default)]
 struct State {
     ranges: BTreeMap<u64, u64>,
@@ -55,44 +57,44 @@ struct State {
     mappings: BTreeMap<u64, u64>,
     host: BTreeMap<u64, u64>,
     streams: BTreeSet<u64>,
-    /// The device's event by the name that it has here: the device may return one again, and names here are never.
+    /// The device's event by its name here. The device may return the same event again; names here are never reused.
     events: BTreeMap<u64, RawEvent>,
     recorded: u64,
     times: BTreeSet<u64>,
-    /// Work that was in flight when it was asked last, each with an event behind it.
+    /// Work that was in flight at the last query, each with an event recorded after it.
     pending: Vec<(WorkCall, RawEvent)>,
     calls: Vec<Call>,
     violations: Vec<Violation>,
 }
 
 impl<D: Driver> Checked<D> {
-    /// Puts the checks before a device.
+    /// Wraps a device with the checks.
     pub fn new(device: D) -> Self {
         Self { device, keeps_calls: false, state: Mutex::default() }
     }
 
-    /// As [`new`](Self::new), and each call is kept.
+    /// As [`new`](Self::new), and records each call.
     pub fn recording(device: D) -> Self {
         Self { keeps_calls: true, ..Self::new(device) }
     }
 
-    /// The device behind.
+    /// Returns the wrapped device.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// Takes the calls so far, where they are kept.
+    /// Takes the recorded calls.
     pub fn take_calls(&self) -> Vec<Call> {
         std::mem::take(&mut self.lock().calls)
     }
 
-    /// The breaches of the contract so far.
+    /// Returns the breaches of the contract so far.
     pub fn violations(&self) -> Vec<Violation> {
         self.lock().violations.clone()
     }
 
-    /// What a program should have given back by its end: mappings, chunks, ranges, host memory, streams, events, times,
-    /// work that never ran.
+    /// Returns the objects that a program should have released by its end: mappings, chunks, ranges, host memory,
+    /// streams, events, times.
     pub fn leaks(&self) -> Vec<String> {
         let State { ranges, chunks, mappings, host, streams, events, times, .. } = &*self.lock();
         let mut leaks: Vec<String> =
@@ -106,7 +108,7 @@ impl<D: Driver> Checked<D> {
         leaks
     }
 
-    /// Asserts that the contract was kept and all was given back.
+    /// Asserts that the contract was kept and that nothing leaks.
     ///
     /// # Panics
     /// If not, with the list.
@@ -120,7 +122,7 @@ impl<D: Driver> Checked<D> {
         lock(&self.state)
     }
 
-    /// Writes down what came of a call: what was given, and the call; or the breach, where the device calls it one.
+    /// Records the outcome of a call: the new object and the call, or a breach if the device refused the call as wrong.
     fn seen<R>(&self, kind: CallKind, outcome: Result<R>, act: impl FnOnce(&mut State, &R) -> Call) -> Result<R> {
         let mut state = self.lock();
         if let Err(error @ (DriverError::UnknownHandle { .. } | DriverError::Failed { .. })) = &outcome {
@@ -136,7 +138,8 @@ impl<D: Driver> Checked<D> {
         outcome
     }
 
-    /// Gives something back: it is struck out before the device has it, which may give it out again at once.
+    /// Releases an object. It is removed from the table before the device releases it, because the device may return it
+    /// again at once.
     fn give_back(
         &self,
         kind: CallKind,
@@ -153,20 +156,20 @@ impl<D: Driver> Checked<D> {
         self.seen(kind, outcome, |_, ()| call)
     }
 
-    /// A breach that the device cannot see.
+    /// Records a breach that the device cannot see, and refuses the call.
     fn breach(&self, kind: CallKind, what: String) -> Result<()> {
         let error = failed(kind.name(), what);
         self.seen(kind, Err(error), |_, &()| unreachable!("it is refused"))
     }
 
-    /// The device's event of a name that is not forgotten.
+    /// Returns the device's event for a name that is not forgotten.
     fn find_event(&self, kind: CallKind, event: RawEvent) -> Result<RawEvent> {
         let found = self.lock().events.get(&event.0).copied();
         let answer = found.ok_or_else(|| unknown(kind.name(), "event", event.0));
         if answer.is_ok() { answer } else { self.seen(kind, answer, |_, _| unreachable!("it is refused")) }
     }
 
-    /// A call that gives an event.
+    /// Records the outcome of a call that returns an event, and names the event.
     fn named(&self, stream: RawStream, outcome: Result<RawEvent>) -> Result<RawEvent> {
         let mut named = None;
         self.seen(CallKind::Record, outcome, |state, &event| {
@@ -177,14 +180,14 @@ impl<D: Driver> Checked<D> {
         Ok(named.expect("it succeeded"))
     }
 
-    /// Work in flight that uses some bytes; a lost device has none.
+    /// Returns work in flight that uses some bytes; a lost device has none.
     fn in_flight(&self, uses: impl Fn(&WorkCall) -> bool) -> Option<WorkCall> {
         let pending: Vec<_> = self.lock().pending.iter().filter(|(work, _)| uses(work)).copied().collect();
         pending.into_iter().find(|(_, event)| self.device.peek(*event) == Ok(false)).map(|(work, _)| work)
     }
 
-    /// The caller's promise of `submit`, as far as it can be seen: what work touches is mapped. Where there are other
-    /// devices, addresses may be of one of those.
+    /// Checks the caller's promise of `submit` as far as it can be seen: the ranges that the work touches are mapped.
+    /// If there are other devices, an address may belong to one of them.
     fn check_work(&self, work: WorkCall) -> Result<()> {
         let state = self.lock();
         let is_ours = |at: u64| state.ranges.range(..=at).next_back().is_some_and(|(start, bytes)| at - start < *bytes);
@@ -200,7 +203,7 @@ impl<D: Driver> Checked<D> {
         }
     }
 
-    /// An event behind what was submitted last.
+    /// Records an event after the last submitted work.
     fn follow(&self, stream: RawStream, work: WorkCall) {
         if work == WorkCall::Run {
             return;
@@ -215,7 +218,7 @@ impl<D: Driver> Checked<D> {
 }
 
 impl State {
-    /// Whether every byte of `at..at + bytes` is mapped.
+    /// Returns `true` if every byte of `at..at + bytes` is mapped.
     fn is_mapped(&self, at: u64, bytes: u64) -> bool {
         let Some(end) = at.checked_add(bytes) else { return false };
         let mut covered = at;
@@ -235,7 +238,7 @@ impl State {
     }
 }
 
-// SAFETY: each call is refused, or is made as it is; what it makes beside them are events.
+// SAFETY: each call is refused or passed on unchanged; in addition this driver only records events.
 unsafe impl<D: Driver> Around for Checked<D> {
     type Device = D;
 
@@ -251,7 +254,7 @@ unsafe impl<D: Driver> Around for Checked<D> {
     }
 
     unsafe fn unreserve(&self, at: u64, bytes: u64) -> Result<()> {
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is passed on.
         let act = || unsafe { self.device.unreserve(at, bytes) };
         self.give_back(CallKind::Unreserve, |it| &mut it.ranges, at, act, Call::Unreserve { at, bytes })
     }
@@ -287,7 +290,7 @@ unsafe impl<D: Driver> Around for Checked<D> {
     }
 
     unsafe fn map(&self, chunk: RawChunk, at: u64, bytes: u64) -> Result<()> {
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is passed on.
         let outcome = unsafe { self.device.map(chunk, at, bytes) };
         self.seen(CallKind::Map, outcome, |state, ()| {
             state.mappings.insert(at, bytes);
@@ -301,7 +304,7 @@ unsafe impl<D: Driver> Around for Checked<D> {
             let what = format!("{work:?} is in flight and touches {bytes} B at {at:#x}");
             return self.breach(CallKind::Unmap, what);
         }
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is passed on.
         let act = || unsafe { self.device.unmap(at, bytes) };
         self.give_back(CallKind::Unmap, |it| &mut it.mappings, at, act, Call::Unmap { at, bytes })
     }
@@ -321,7 +324,7 @@ unsafe impl<D: Driver> Around for Checked<D> {
             let what = format!("{work:?} is in flight and uses {bytes} B at {at:#x}");
             return self.breach(CallKind::FreeHost, what);
         }
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is passed on.
         let act = || unsafe { self.device.free_host(at) };
         self.give_back(CallKind::FreeHost, |it| &mut it.host, at, act, Call::FreeHost { at })
     }
@@ -344,7 +347,7 @@ unsafe impl<D: Driver> Around for Checked<D> {
         let Some(given) = &*work else { return Ok(()) };
         let what = WorkCall::from(given);
         self.check_work(what)?;
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is passed on.
         let outcome = unsafe { self.device.submit(stream, work) };
         self.seen(CallKind::Submit, outcome, |_, ()| Call::Submit { stream, work: what })?;
         self.follow(stream, what);

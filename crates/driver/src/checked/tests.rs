@@ -1,4 +1,4 @@
-//! What the checks find, on a host device without memory whose work runs when a thread waits or asks.
+//! Tests of the checks, on a host device without memory, whose work runs only while a thread waits or queries.
 
 use super::*;
 use crate::{Access, HostConfig, HostDriver, Schedule};
@@ -17,21 +17,21 @@ fn fill(at: u64, bytes: u64) -> Work {
     Work::Fill { at, bytes, value: 0 }
 }
 
-/// A chunk of 2 MiB, mapped.
+/// Returns a mapped chunk of 2 MiB.
 fn mapped(device: &impl Driver) -> (RawChunk, u64) {
     let (chunk, at) = (device.create(MIB2).unwrap(), device.reserve(MIB2).unwrap());
-    // SAFETY: memory that is not there is never touched.
+    // SAFETY: nothing accesses the memory, which does not exist.
     unsafe { device.map(chunk, at, MIB2) }.unwrap();
     (chunk, at)
 }
 
 fn submit(device: &impl Driver, stream: RawStream, work: Work) -> Result<()> {
-    // SAFETY: memory that is not there is never touched.
+    // SAFETY: nothing accesses the memory, which does not exist.
     unsafe { device.submit(stream, &mut Some(work)) }
 }
 
 fn unmap(device: &impl Driver, at: u64) -> Result<()> {
-    // SAFETY: memory that is not there is never touched.
+    // SAFETY: nothing accesses the memory, which does not exist.
     unsafe { device.unmap(at, MIB2) }
 }
 
@@ -73,7 +73,7 @@ fn memory_that_work_in_flight_uses_stays() {
     submit(&device, stream, Work::Copy { to: at, from: host, bytes: 64, kind }).unwrap();
     let event = Driver::record(&device, stream).unwrap();
     assert!(unmap(&device, at).unwrap_err().to_string().contains("is in flight and touches"));
-    // SAFETY: it is refused.
+    // SAFETY: the call is refused.
     assert!(unsafe { Driver::free_host(&device, host) }.is_err());
     let kinds: Vec<CallKind> = device.violations().iter().map(|violation| violation.kind).collect();
     assert_eq!(kinds, [CallKind::Unmap, CallKind::FreeHost]);

@@ -1,13 +1,13 @@
-//! The driver API's types and numbers, as far as they are used: what `cuda.h` says, said once more by hand.
+//! The types and numbers of the driver API that this crate uses, copied from `cuda.h` by hand.
 //!
-//! Knows no function. Layouts are those of the header for 13.0 on 64-bit Linux; they are asserted below, number by
-//! number, so that a field that moves does not compile. Result codes and other enumerations are plain numbers here: a
-//! newer driver may answer one that no header of today has.
+//! Knows no functions. The layouts are those of the header for 13.0 on 64-bit Linux. Assertions below check each
+//! offset, so that a moved field does not compile. Result codes and other enumerations are plain numbers, because a
+//! newer driver may return a number that no present header has.
 
 use std::ffi::{CStr, c_int, c_uint};
 use std::mem::{offset_of, size_of};
 
-/// Writes the handles of a kind each: pointers, as their numbers.
+/// Defines a handle type for each kind of object: a pointer, as its number.
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
@@ -20,12 +20,12 @@ macro_rules! handles {
 pub mod graph;
 pub mod pool;
 
-/// A result code (`CUresult`). Any number can come.
+/// A result code (`CUresult`). The driver may return any number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
 pub struct Code(pub c_uint);
 
-/// Writes the codes, with the names that the header gives them.
+/// Defines the codes, with their names in the header.
 macro_rules! codes {
     ($($(#[$doc:meta])* $code:ident = $number:literal $name:ident;)*) => {
         impl Code {
@@ -35,7 +35,7 @@ macro_rules! codes {
                 pub const $code: Code = Code($number);
             )*
 
-            /// The header's name of a code; none of one that is not among these.
+            /// Returns the header's name of a code, or `None` if it is not in this list.
             pub fn name(self) -> Option<&'static CStr> {
                 let name = match self.0 {
                     $($number => concat!(stringify!($name), "\0"),)*
@@ -58,10 +58,10 @@ codes! {
     ILLEGAL_STATE = 401 CUDA_ERROR_ILLEGAL_STATE;
     INVALID_HANDLE = 400 CUDA_ERROR_INVALID_HANDLE;
     NOT_FOUND = 500 CUDA_ERROR_NOT_FOUND;
-    /// Work is not over yet; no failure.
+    /// The work has not completed; not a failure.
     NOT_READY = 600 CUDA_ERROR_NOT_READY;
     ILLEGAL_ADDRESS = 700 CUDA_ERROR_ILLEGAL_ADDRESS;
-    /// The current one, or that of a handle.
+    /// The current context is destroyed, or the context of a handle is.
     CONTEXT_IS_DESTROYED = 709 CUDA_ERROR_CONTEXT_IS_DESTROYED;
     LAUNCH_FAILED = 719 CUDA_ERROR_LAUNCH_FAILED;
     NOT_PERMITTED = 800 CUDA_ERROR_NOT_PERMITTED;
@@ -74,10 +74,10 @@ codes! {
 }
 
 impl Code {
-    /// Codes after which a context does nothing any more: every later call answers them again.
+    /// Codes after which a context does no more work: every later call returns the code again.
     const STICKY: [c_uint; 15] = [4, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721];
 
-    /// Whether the context is lost.
+    /// Returns `true` if the code means that the context is lost.
     pub fn is_sticky(self) -> bool {
         Self::STICKY.contains(&self.0)
     }
@@ -108,13 +108,13 @@ impl Stream {
     pub const PER_THREAD: Stream = Stream(2);
 }
 
-/// Where memory is (`CUmemLocation`).
+/// The location of memory (`CUmemLocation`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct Location {
-    /// The kind of place (`CUmemLocationType`).
+    /// The kind of location (`CUmemLocationType`).
     pub kind: c_int,
-    /// Which of the kind; a device's ordinal.
+    /// The number within the kind; a device's ordinal.
     pub id: c_int,
 }
 
@@ -123,15 +123,15 @@ impl Location {
     pub const DEVICE: c_int = 1;
 }
 
-/// What physical memory is like (`CUmemAllocationProp`).
+/// The properties of physical memory (`CUmemAllocationProp`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct AllocationProp {
     /// `CUmemAllocationType`
     pub kind: c_int,
-    /// `CUmemAllocationHandleType`: how it can be shared.
+    /// `CUmemAllocationHandleType`: the handle types by which the memory can be shared.
     pub handle_types: c_int,
-    /// Where it is.
+    /// The location of the memory.
     pub location: Location,
     /// For Windows.
     pub win32_meta_data: usize,
@@ -152,12 +152,12 @@ impl AllocationProp {
     /// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR`
     pub const FILE_DESCRIPTOR: c_int = 1;
 
-    /// Memory of a device that other processes can be given as a file.
+    /// Returns the properties of device memory that can be shared with other processes as a file.
     pub fn shareable_on(device: Device) -> Self {
         Self { handle_types: Self::FILE_DESCRIPTOR, ..Self::on(device) }
     }
 
-    /// Plain memory of a device.
+    /// Returns the properties of plain device memory.
     pub fn on(device: Device) -> Self {
         Self {
             kind: Self::PINNED,
@@ -172,13 +172,13 @@ impl AllocationProp {
     }
 }
 
-/// Who may do what with mapped memory (`CUmemAccessDesc`).
+/// The access of a device to mapped memory (`CUmemAccessDesc`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct AccessDesc {
-    /// Who.
+    /// The device.
     pub location: Location,
-    /// What (`CUmemAccess_flags`).
+    /// Its access (`CUmemAccess_flags`).
     pub flags: c_int,
 }
 
@@ -190,12 +190,12 @@ impl AccessDesc {
     /// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`
     pub const READ_WRITE: c_int = 3;
 
-    /// All access for a device.
+    /// Returns full access for a device.
     pub fn for_device(device: Device) -> Self {
         Self::with(device, Self::READ_WRITE)
     }
 
-    /// That much access for a device.
+    /// Returns this access for a device.
     pub fn with(device: Device, flags: c_int) -> Self {
         Self { location: Location { kind: Location::DEVICE, id: device }, flags }
     }
@@ -211,7 +211,7 @@ pub const STREAM_NON_BLOCKING: c_uint = 1;
 pub const EVENT_DEFAULT: c_uint = 0;
 /// `CU_EVENT_DISABLE_TIMING`
 pub const EVENT_DISABLE_TIMING: c_uint = 2;
-/// `CU_EVENT_INTERPROCESS`: only together with the one above.
+/// `CU_EVENT_INTERPROCESS`: only together with `CU_EVENT_DISABLE_TIMING`.
 pub const EVENT_INTERPROCESS: c_uint = 4;
 
 /// An event's name in other processes (`CUipcEventHandle`). It is passed by value.

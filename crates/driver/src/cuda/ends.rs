@@ -1,32 +1,32 @@
-//! The last event of a stream, which serves again while nothing was submitted to the stream since.
+//! The last event of a stream, which is returned again while nothing was submitted to the stream since.
 //!
-//! Knows events; not what is submitted. The simple version calls `cuEventRecord` for each event and
-//! `cuStreamWaitEvent` for each wait, at a few hundred nanoseconds a call. Streams that other code may submit to are
-//! treated like that, and so are blocking streams, which also come after the legacy default stream's work.
+//! Knows events, but not the submitted work. The simple version calls `cuEventRecord` for each event and
+//! `cuStreamWaitEvent` for each wait, at a few hundred nanoseconds a call. Streams to which other code may submit work
+//! use the simple version, and so do blocking streams, which also come after the legacy default stream's work.
 //!
 //! Invariants: `noted-after`: work is noted here after it was submitted, and before the submission returns;
-//! `held-here`: this holds the events that it keeps, so that their native events are not used again.
+//! `held-here`: this type holds the events that it keeps, so that their native events are not reused.
 
 use super::abi::Stream;
 use super::events::Events;
 use crate::{BiasedLock, RawEvent, Result};
 
-/// What is known of the end of a stream.
+/// The last event and the last wait of a stream.
 #[derive(Debug, Default)]
 pub(super) struct End(BiasedLock<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// The last event, if nothing came since.
+    /// The last event, if nothing was submitted since.
     last: Option<RawEvent>,
-    /// What the stream waited for last.
+    /// The event that the stream waited for last.
     waited: Option<RawEvent>,
 }
 
 impl End {
     /// Records an event at the end of the stream, which the caller holds.
     pub(super) fn record(&self, events: &Events, stream: Stream) -> Result<RawEvent> {
-        // Held until the record is made: what comes meanwhile is noted after it.
+        // Held until the record is made: work that is submitted at the same time is noted after it.
         let mut known = self.0.lock();
         if let Some(last) = known.last.filter(|&last| events.share(last)) {
             return Ok(last);
@@ -49,7 +49,7 @@ impl End {
         Ok(())
     }
 
-    /// Something was submitted to the stream (noted-after).
+    /// Notes that work was submitted to the stream (noted-after).
     pub(super) fn note(&self, events: &Events) {
         let last = self.0.lock().last.take();
         last.into_iter().for_each(|event| events.forget(event));

@@ -1,13 +1,13 @@
-//! Events without timing: a handle stands for one record, and the library's event is used again for others.
+//! Events without timing: a handle stands for one record, and the library's event is reused for others.
 //!
-//! Knows handles and the library's events, which are called native here. A native event costs a microsecond to make and
-//! a tenth to record, so forgotten ones are kept. What waits for a recorded event waits for that record, also where the
-//! native event is recorded again meanwhile.
+//! Knows handles and the library's events, which are called native here. A native event takes a microsecond to create
+//! and a tenth of that to record, so forgotten ones are kept. A stream that waits for a recorded event waits for that
+//! record, even if the native event is then recorded again.
 //!
-//! Events that pass between processes are kept apart, in `ipc`, and found here where the table has no such slot.
+//! Interprocess events are separate, in `ipc`. They are looked up if the table has no slot for a handle.
 //!
-//! Invariants: `event-stays`: a native event is destroyed only with the table, so that a stale handle asks at worst a
-//! wrong question; `odd-live`: a slot's generation is odd while a handle of it lives; `last-forgets`: a handle lives
+//! Invariants: `event-stays`: a native event is destroyed only with the table, so that a stale handle at worst gets a
+//! wrong answer; `odd-live`: a slot's generation is odd while a handle of it lives; `last-forgets`: a handle lives
 //! until each of its holders has forgotten it.
 
 use std::sync::Arc;
@@ -22,15 +22,15 @@ use crate::errors::failed;
 use crate::places::Places;
 use crate::{RawEvent, Result};
 
-/// A native event and who has it.
+/// A native event and its holders.
 #[derive(Debug, Default)]
 struct Slot {
     generation: AtomicU32,
-    /// Who is still to forget the event.
+    /// The number of holders that have not forgotten the event.
     holders: AtomicU32,
-    /// The generation of the event, once that is known to have completed. What its work wrote is seen then.
+    /// The generation of the event, once it is known to have completed. The writes of its work are visible then.
     over: AtomicU32,
-    /// 0 until one is made.
+    /// 0 until one is created.
     native: AtomicUsize,
 }
 
@@ -47,15 +47,15 @@ impl Events {
         Self { ipc: InterprocessEvents::new(gpu.clone()), gpu, slots: Places::new(PLACES_MAX) }
     }
 
-    /// Records an event after a stream's present work. The stream is held by the caller.
+    /// Records an event after a stream's present work. The caller holds the stream.
     pub(super) fn record(&self, stream: Stream) -> Result<RawEvent> {
-        // SAFETY: an event of ours (event-stays) and a stream that is held open.
+        // SAFETY: the event is ours (event-stays), and the stream is held open.
         self.record_by(|entered, native| unsafe { (entered.table.record_event)(native, stream) })
     }
 
-    /// Records an event after all work that the context has at present.
+    /// Records an event after all present work of the context.
     pub(super) fn record_all(&self, table: &AllTable) -> Result<RawEvent> {
-        // SAFETY: our context, and an event of it (event-stays).
+        // SAFETY: the context is ours, and the event belongs to it (event-stays).
         self.record_by(|_, native| unsafe { (table.record)(self.gpu.context(), native) })
     }
 
@@ -67,7 +67,7 @@ impl Events {
             return Err(error);
         }
         slot.holders.store(1, Ordering::Relaxed);
-        // Reset, so that no old handle is taken for a completed event once generations begin again.
+        // Reset, so that an old handle does not count as completed once generations wrap around.
         slot.over.store(0, Ordering::Relaxed);
         let generation = slot.generation.load(Ordering::Relaxed).wrapping_add(1);
         slot.generation.store(generation, Ordering::Release);
@@ -85,21 +85,21 @@ impl Events {
         self.gpu.check(CALL, record(&entered, native))
     }
 
-    /// One more holds the event, which is held already (last-forgets). Not one that passes between processes.
+    /// Adds a holder to an event that has one already (last-forgets). Returns `false` for an interprocess event.
     pub(super) fn share(&self, event: RawEvent) -> bool {
         let slot = self.live(event);
         slot.inspect(|slot| _ = slot.holders.fetch_add(1, Ordering::Relaxed)).is_some()
     }
 
-    /// The stream, held by the caller in its context, waits for an event.
+    /// Makes the stream, which the caller holds in its context, wait for an event.
     pub(super) fn wait(&self, entered: &Entered<'_>, stream: Stream, event: RawEvent) -> Result<()> {
         const CALL: &str = "wait";
         let native = self.native(event)?;
-        // SAFETY: an event of ours (event-stays) and a stream that is held open.
+        // SAFETY: the event is ours (event-stays), and the stream is held open.
         entered.check(CALL, unsafe { (entered.table.wait_event)(stream, native, 0) })
     }
 
-    /// The native event, as long as the handle is not forgotten.
+    /// Returns the native event of a handle that is not forgotten.
     pub(super) fn native(&self, event: RawEvent) -> Result<Event> {
         self.find("wait", event)
     }
@@ -111,7 +111,7 @@ impl Events {
             return self.gpu.check_lost().map(|()| true);
         }
         let (native, entered) = (self.find(CALL, event)?, self.gpu.enter_apart(CALL)?);
-        // SAFETY: an event of ours (event-stays).
+        // SAFETY: the event is ours (event-stays).
         match unsafe { (entered.table.query_event)(native) } {
             Code::SUCCESS => {
                 let slot = self.live(event);
@@ -123,7 +123,7 @@ impl Events {
         }
     }
 
-    /// Whether a caller knows it.
+    /// Returns `true` if the event is already known to have completed, without a query.
     #[inline]
     pub(super) fn is_known_over(&self, event: RawEvent) -> bool {
         self.live(event).is_some_and(|slot| slot.over.load(Ordering::Acquire) == unpack(event).1)
@@ -132,7 +132,7 @@ impl Events {
     pub(super) fn block_on(&self, event: RawEvent) -> Result<()> {
         const CALL: &str = "block_on";
         let (native, entered) = (self.find(CALL, event)?, self.gpu.enter_apart(CALL)?);
-        // SAFETY: an event of ours (event-stays).
+        // SAFETY: the event is ours (event-stays).
         self.gpu.check(CALL, unsafe { (entered.table.block_on_event)(native) })?;
         self.gpu.check_lost()
     }
@@ -154,7 +154,7 @@ impl Events {
         }
     }
 
-    /// The slot of an event that is not forgotten.
+    /// Returns the slot of an event that is not forgotten.
     #[inline]
     fn live(&self, event: RawEvent) -> Option<&Slot> {
         let (number, generation) = unpack(event);
@@ -169,7 +169,7 @@ impl Drop for Events {
         for slot in self.slots.iter() {
             let native = Event(slot.native.swap(0, Ordering::Relaxed));
             if native != Event::default() {
-                // SAFETY: an event of ours, for the last time (event-stays). A refusal leaves it to the context.
+                // SAFETY: an event of ours, which is not used again (event-stays). If this fails, the context keeps it.
                 let _ = unsafe { (entered.table.close_event)(native) };
             }
         }

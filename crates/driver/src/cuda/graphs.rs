@@ -1,11 +1,11 @@
 //! Graphs of the device: made of nodes, captured, launched.
 //!
-//! Knows nodes and native streams, which the caller holds; no events. Copies and fills are cut into pieces of at most
-//! [`PIECE`], since the pitch of a copy is limited, and the pieces follow each other.
+//! Knows nodes and native streams, which the caller holds, but no events. Copies and fills are cut into pieces of at
+//! most [`PIECE`], because the pitch of a copy is limited, and the pieces follow each other.
 //!
-//! Invariants: `object-keeps`: what nodes own (closures, bytes) is in one user object of the graph, so that the library
-//! lets it go when graph, instance and launches are gone; `one-caller`: an instance's place is locked while it is
-//! launched, for the library does not do that.
+//! Invariants: `object-keeps`: the closures and bytes that nodes own are in one user object of the graph, so that the
+//! library releases them when graph, instance and launches are gone; `one-caller`: an instance's slot is locked while
+//! it is launched, because the library does not lock it.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +27,7 @@ use crate::{Node, NodeWork, RawExec, RawGraph, Repeated, Result, panics};
 /// The most bytes of one copy or fill.
 const PIECE: u64 = 1 << 30;
 
-/// A place for a handle: 0 where there is none.
+/// The slot of a handle; `native` is 0 if there is none.
 #[derive(Debug, Default)]
 struct Place {
     generation: u32,
@@ -42,23 +42,23 @@ pub(super) struct Graphs {
     execs: Places<Mutex<Leaf, Place>>,
 }
 
-/// A graph that is being built; destroyed when this goes.
+/// A graph that is being built. The drop destroys it.
 struct Draft<'a> {
     graphs: &'a Graphs,
     native: Graph,
-    /// Of each node the last native one.
+    /// The last native node of each node.
     made: Vec<GraphNode>,
-    /// Room for a node's dependencies.
+    /// Buffer for the dependencies of one node.
     after: Vec<GraphNode>,
 }
 
-/// A closure as a host node calls it.
+/// The data of a host node: a closure.
 struct HostCall {
     task: Repeated,
     lost: Arc<Lost>,
 }
 
-/// What the nodes of a graph own.
+/// The values that the nodes of a graph own.
 #[derive(Default)]
 struct Kept {
     calls: Vec<Arc<HostCall>>,
@@ -83,12 +83,12 @@ impl Graphs {
         }
         draft.keep(kept)?;
         let mut exec = GraphExec::default();
-        // SAFETY: a place for an instance, and a graph of ours (context-current).
+        // SAFETY: the pointer is valid for an instance, and the graph is ours (context-current).
         self.gpu.check(CALL, unsafe { (self.table.instantiate)(&raw mut exec, draft.native, 0) })?;
         match enlist(&self.execs, exec.0) {
             Some(handle) => Ok(RawExec(handle)),
             None => {
-                // SAFETY: made just now, and known here only. A refusal leaves it to the context.
+                // SAFETY: just created, and used by no other code. If this fails, the context keeps it.
                 let _ = unsafe { (self.table.close_exec)(exec) };
                 Err(failed(CALL, "too many graphs are kept"))
             }
@@ -100,7 +100,7 @@ impl Graphs {
         self.gpu.check_lost()?;
         let place = find(CALL, &self.execs, "graph instance", exec.0)?;
         let _entered = self.gpu.enter_other(CALL, context)?;
-        // SAFETY: an instance of ours (one-caller), and a stream that is held open, of that context.
+        // SAFETY: the instance is ours (one-caller), and the stream is held open and belongs to that context.
         self.gpu.check(CALL, unsafe { (self.table.upload)(GraphExec(place.native), stream) })
     }
 
@@ -112,8 +112,8 @@ impl Graphs {
         self.gpu.check_lost()?;
         let place = find(CALL, &self.execs, "graph instance", exec.0)?;
         let _entered = self.gpu.enter_other(CALL, context)?;
-        // SAFETY: an instance of ours (one-caller), and a stream that is held open, of that context; the memory is
-        // there, by the caller's promise.
+        // SAFETY: the instance is ours (one-caller), and the stream is held open and belongs to that context. The
+        // memory is valid by the caller's promise.
         self.gpu.check(CALL, unsafe { (self.table.launch)(GraphExec(place.native), stream) })
     }
 
@@ -121,7 +121,7 @@ impl Graphs {
         const CALL: &str = "destroy_exec";
         let mut place = find(CALL, &self.execs, "graph instance", exec.0)?;
         let _entered = self.gpu.enter(CALL)?;
-        // SAFETY: an instance of ours, for the last time. The library lets launches in flight end.
+        // SAFETY: the instance is ours and is not used again. The library lets launches in flight finish.
         self.gpu.check(CALL, unsafe { (self.table.close_exec)(GraphExec(place.native)) })?;
         *place = Place { generation: place.generation, native: 0 };
         drop(place);
@@ -129,21 +129,21 @@ impl Graphs {
         Ok(())
     }
 
-    /// A native stream begins to capture. Relaxed: memory calls and questions of other threads stay legal.
+    /// Begins a capture of a native stream. Relaxed: memory calls and queries of other threads stay legal.
     pub(super) fn begin_capture(&self, stream: Stream) -> Result<()> {
         const CALL: &str = "begin_capture";
         let _entered = self.gpu.enter(CALL)?;
-        // SAFETY: a stream that is held open (context-current).
+        // SAFETY: the stream is held open (context-current).
         self.gpu.check(CALL, unsafe { (self.table.begin_capture)(stream, CAPTURE_RELAXED) })
     }
 
     pub(super) fn end_capture(&self, stream: Stream) -> Result<Option<RawGraph>> {
         const CALL: &str = "end_capture";
         let (_entered, mut native) = (self.gpu.enter(CALL)?, Graph::default());
-        // SAFETY: a stream that is held open, and a place for a graph.
+        // SAFETY: the stream is held open, and the pointer is valid for a graph.
         self.gpu.check(CALL, unsafe { (self.table.end_capture)(stream, &raw mut native) })?;
         let mut nodes = 0;
-        // SAFETY: a graph of ours; only the number of nodes is asked for.
+        // SAFETY: the graph is ours; only the number of nodes is requested.
         let counted = self.gpu.check(CALL, unsafe { (self.table.nodes)(native, std::ptr::null_mut(), &raw mut nodes) });
         let handle = match counted {
             Ok(()) if nodes == 0 => Ok(None),
@@ -153,7 +153,7 @@ impl Graphs {
             Err(error) => Err(error),
         };
         if !matches!(handle, Ok(Some(_))) {
-            // SAFETY: a graph of ours, known here only. A refusal leaves it to the context.
+            // SAFETY: the graph is ours, and no other code uses it. If this fails, the context keeps it.
             let _ = unsafe { (self.table.close)(native) };
         }
         handle
@@ -163,7 +163,7 @@ impl Graphs {
         const CALL: &str = "destroy_graph";
         let mut place = find(CALL, &self.captured, "graph", graph.0)?;
         let _entered = self.gpu.enter(CALL)?;
-        // SAFETY: a graph of ours, for the last time; instances have copies.
+        // SAFETY: the graph is ours and is not used again; instances have copies.
         self.gpu.check(CALL, unsafe { (self.table.close)(Graph(place.native)) })?;
         *place = Place { generation: place.generation, native: 0 };
         drop(place);
@@ -175,31 +175,31 @@ impl Graphs {
 impl Drop for Graphs {
     fn drop(&mut self) {
         let Ok(_entered) = self.gpu.enter("close") else { return };
-        // A refusal leaves them to the context.
+        // If a call fails, the context keeps the object.
         for place in self.execs.iter() {
             let native = std::mem::take(&mut lock(place).native);
             if native != 0 {
-                // SAFETY: an instance of ours, for the last time.
+                // SAFETY: the instance is ours and is not used again.
                 let _ = unsafe { (self.table.close_exec)(GraphExec(native)) };
             }
         }
         for place in self.captured.iter() {
             let native = std::mem::take(&mut lock(place).native);
             if native != 0 {
-                // SAFETY: a graph of ours, for the last time.
+                // SAFETY: the graph is ours and is not used again.
                 let _ = unsafe { (self.table.close)(Graph(native)) };
             }
         }
     }
 }
 
-/// Adds a native node: the result's place, the graph, and the dependencies with their number.
+/// Adds a native node. The arguments: the pointer for the new node, the graph, the dependencies, and their number.
 type AddNode<'a> = &'a dyn Fn(*mut GraphNode, Graph, *const GraphNode, usize) -> Code;
 
 impl<'a> Draft<'a> {
     fn new(graphs: &'a Graphs, nodes: usize) -> Result<Self> {
         let mut native = Graph::default();
-        // SAFETY: a place for a graph (context-current).
+        // SAFETY: the pointer is valid for a graph (context-current).
         graphs.gpu.check("instantiate", unsafe { (graphs.table.open)(&raw mut native, 0) })?;
         Ok(Self { graphs, native, made: Vec::with_capacity(nodes), after: Vec::new() })
     }
@@ -212,14 +212,14 @@ impl<'a> Draft<'a> {
         Ok(node)
     }
 
-    /// Adds a copy, from what `from` says of each piece.
+    /// Adds a copy; `from` returns the source of each piece.
     fn add_copy(&mut self, to: u64, bytes: u64, from: &dyn Fn(u64, usize) -> CopySide) -> Result<GraphNode> {
         let (table, context) = (self.graphs.table, self.graphs.gpu.context());
         let mut last = GraphNode::default();
         for (done, piece) in pieces(bytes) {
             let (from, to) = (from(done, piece), CopySide::device(to + done, piece));
             let copy = CopyParams { from, to, width: piece, height: 1, depth: 1 };
-            // SAFETY: parameters as the header has them (context-current); see `add` for the rest.
+            // SAFETY: the parameters are valid for the header's types (context-current); see `add` for the rest.
             last = self.push(&|node, graph, after, count| unsafe {
                 (table.add_copy)(node, graph, after, count, &raw const copy, context)
             })?;
@@ -234,7 +234,7 @@ impl<'a> Draft<'a> {
         for (done, width) in pieces(bytes) {
             let to = at + done;
             let fill = MemsetParams { to, pitch: 0, value: value.into(), element_bytes: 1, width, height: 1 };
-            // SAFETY: parameters as the header has them (context-current); see `add` for the rest.
+            // SAFETY: the parameters are valid for the header's types (context-current); see `add` for the rest.
             last = self.push(&|node, graph, after, count| unsafe {
                 (table.add_memset)(node, graph, after, count, &raw const fill, context)
             })?;
@@ -253,9 +253,9 @@ impl<'a> Draft<'a> {
         let table = self.graphs.table;
         let made = match &node.work {
             NodeWork::Nothing => {
-                // SAFETY: here and below: a place for a node, a graph of ours, nodes of it, and parameters as the
-                // header has them; what they name lives until the launches have completed, by the caller's promise or
-                // object-keeps.
+                // SAFETY: here and below: the pointer is valid for a node, the graph is ours, the dependencies are its
+                // nodes, and the parameters are valid for the header's types. The memory, closures and bytes live until
+                // the launches have completed, by the caller's promise or by object-keeps.
                 self.push(&|node, graph, after, count| unsafe { (table.add_empty)(node, graph, after, count) })
             }
             NodeWork::Run(task) => {
@@ -290,7 +290,7 @@ impl<'a> Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// The graph keeps what its nodes own (object-keeps).
+    /// Makes the graph keep the values that its nodes own (object-keeps).
     fn keep(&mut self, kept: Kept) -> Result<()> {
         const CALL: &str = "instantiate";
         if kept.calls.is_empty() && kept.bytes.is_empty() {
@@ -298,15 +298,15 @@ impl Draft<'_> {
         }
         let (table, gpu) = (&self.graphs.table, &self.graphs.gpu);
         let (data, mut object) = (Box::into_raw(Box::new(kept)), UserObject::default());
-        // SAFETY: a place for an object; `let_go` takes what `data` points to, once.
+        // SAFETY: the pointer is valid for an object; `let_go` takes ownership of `data`, once.
         let code =
             unsafe { (table.open_object)(&raw mut object, data.cast::<c_void>(), let_go, 1, USER_OBJECT_NO_SYNC) };
         if code != Code::SUCCESS {
-            // SAFETY: it was refused, so it is still ours alone.
+            // SAFETY: the call failed, so it is still ours alone.
             drop(unsafe { Box::from_raw(data) });
             return Err(gpu.refusal(CALL, code));
         }
-        // SAFETY: a graph and an object of ours, whose one reference goes to the graph.
+        // SAFETY: the graph and the object are ours, and the object's one reference moves to the graph.
         let code = unsafe { (table.keep_object)(self.native, object, 1, USER_OBJECT_MOVE) };
         if code != Code::SUCCESS {
             // SAFETY: the reference is still ours. The library calls `let_go`.
@@ -318,20 +318,20 @@ impl Draft<'_> {
 
 impl Drop for Draft<'_> {
     fn drop(&mut self) {
-        // SAFETY: a graph of ours, for the last time (context-current); an instance has a copy. A refusal leaves it to
-        // the context.
+        // SAFETY: the graph is ours and is not used again (context-current); an instance has a copy. If this fails, the
+        // context keeps it.
         let _ = unsafe { (self.graphs.table.close)(self.native) };
     }
 }
 
-/// The pieces of so many bytes: where each begins, and its size.
+/// Returns the pieces of this many bytes: the offset and the size of each.
 fn pieces(bytes: u64) -> impl Iterator<Item = (u64, usize)> {
     (0..bytes).step_by(PIECE as usize).map(move |done| (done, PIECE.min(bytes - done) as usize))
 }
 
-/// What the library calls for a closure, at each launch. A panic must not leave it.
+/// The function that the library calls for a closure, at each launch. A panic must not leave it.
 unsafe extern "C" fn run(call: *mut c_void) {
-    // SAFETY: the graph keeps it (object-keeps).
+    // SAFETY: the graph keeps the value (object-keeps).
     let call = unsafe { &*call.cast_const().cast::<HostCall>() };
     if call.lost.get().is_none()
         && let Err(payload) = catch_unwind(AssertUnwindSafe(|| (call.task)()))
@@ -341,13 +341,13 @@ unsafe extern "C" fn run(call: *mut c_void) {
     }
 }
 
-/// What the library calls once nothing needs a graph's things any more.
+/// The function that the library calls once a graph's values are not needed any more.
 unsafe extern "C" fn let_go(kept: *mut c_void) {
-    // SAFETY: of `keep`, and called once.
+    // SAFETY: the pointer is from `keep`, and the library calls this once.
     panics::drop_quietly(unsafe { Box::from_raw(kept.cast::<Kept>()) });
 }
 
-/// A new place for a handle; none where there are too many.
+/// Returns the handle of a new slot, or `None` if there are too many.
 fn enlist(slots: &Places<Mutex<Leaf, Place>>, native: usize) -> Option<u64> {
     let (number, place) = slots.take(Mutex::default)?;
     let mut place = lock(place);
@@ -355,7 +355,7 @@ fn enlist(slots: &Places<Mutex<Leaf, Place>>, native: usize) -> Option<u64> {
     Some(u64::from(place.generation) << 32 | u64::from(number))
 }
 
-/// The place of a handle, locked.
+/// Returns the slot of a handle, locked.
 #[inline]
 fn find<'a>(
     call: &'static str,

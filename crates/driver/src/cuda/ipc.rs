@@ -1,13 +1,14 @@
-//! Events that pass between processes (CUDA: interprocess events), each recorded once.
+//! Interprocess events: events that are shared between processes, each recorded once.
 //!
-//! A process that opened an event sees each later record of it by its maker, and must not use it after its maker has
+//! A process that opened an event sees each later record by its maker, and must not use it after its maker has
 //! destroyed it. So an event is made for one record, is never recorded again, and is destroyed when its handle is
-//! forgotten, which the caller does after all processes that opened it have closed it. Events that were exported and
-//! not forgotten stay, and the context with them.
+//! forgotten. The caller forgets it after all processes that opened it have closed it. Events that were exported and
+//! not forgotten stay, and so does the context.
 //!
-//! Knows nothing of other events, but that their numbers are below [`APART`].
+//! Knows nothing of other events, except that their numbers are below [`APART`].
 //!
-//! Invariants: `ours-to-destroy`: an event in the list was made or opened here, and leaves it to be destroyed.
+//! Invariants: `ours-to-destroy`: an event in the list was created or opened here, and is destroyed when it leaves the
+//! list.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,19 +24,19 @@ use crate::{EventHandle, RawEvent, Result};
 /// The lower half of these handles: no slot of other events has this number.
 const APART: u64 = 1 << 31;
 
-/// An event that passes between processes.
+/// An interprocess event.
 #[derive(Clone, Copy, Debug)]
 struct Passing {
     native: Event,
-    /// Whether another process made it.
+    /// `true` if another process created it.
     is_opened: bool,
 }
 
-/// The events of one device that pass between processes.
+/// The interprocess events of one device.
 #[derive(Debug)]
 pub(super) struct InterprocessEvents {
     gpu: Arc<Gpu>,
-    /// The functions for it, where the device can.
+    /// The functions, if the device supports interprocess events.
     table: Option<EventTable>,
     passing: Mutex<Leaf, Numbered>,
 }
@@ -48,7 +49,7 @@ struct Numbered {
 
 impl InterprocessEvents {
     pub(super) fn new(gpu: Arc<Gpu>) -> Self {
-        // A driver that does not know the attribute is asked for the thing itself.
+        // A driver that does not know the attribute may still have the functions.
         let may = survey::attribute(&gpu.api, gpu.device, attribute::IPC_EVENTS) != Ok(0);
         let table = gpu.api.events.filter(|_| may);
         Self { gpu, table, passing: Mutex::default() }
@@ -58,18 +59,18 @@ impl InterprocessEvents {
         self.table.ok_or_else(|| failed(call, "this device has no events for other processes"))
     }
 
-    /// Records an event for other processes after a stream's present work. The stream is held by the caller.
+    /// Records an event for other processes after a stream's present work. The caller holds the stream.
     pub(super) fn export(&self, stream: Stream) -> Result<(RawEvent, EventHandle)> {
         const CALL: &str = "export_event";
         let functions = self.table(CALL)?;
         let (entered, mut name) = (self.gpu.enter(CALL)?, EventName([0; 64]));
         let native = entered.open_event(CALL, EVENT_DISABLE_TIMING | EVENT_INTERPROCESS)?;
-        // SAFETY: an event that was made just now, and a stream that is held open.
+        // SAFETY: the event was just created, and the stream is held open.
         let recorded = self.gpu.check(CALL, unsafe { (entered.table.record_event)(native, stream) });
-        // SAFETY: a place for a name, and the same event.
+        // SAFETY: the pointer is valid for a name, and the event is the same.
         let named = recorded.and_then(|()| self.gpu.check(CALL, unsafe { (functions.name)(&raw mut name, native) }));
         if let Err(error) = named {
-            // SAFETY: it is known here only. A refusal leaves it to the context.
+            // SAFETY: it is used by no other code. If this fails, the context keeps it.
             let _ = unsafe { (entered.table.close_event)(native) };
             return Err(error);
         }
@@ -81,12 +82,12 @@ impl InterprocessEvents {
         const CALL: &str = "import_event";
         let (functions, mut native) = (self.table(CALL)?, Event::default());
         let _entered = self.gpu.enter(CALL)?;
-        // SAFETY: a place for an event, and a name, which the library checks (context-current).
+        // SAFETY: the pointer is valid for an event; the library checks the name (context-current).
         self.gpu.check(CALL, unsafe { (functions.open)(&raw mut native, EventName(*name)) })?;
         Ok(self.add(Passing { native, is_opened: true }))
     }
 
-    /// The native event, as long as the handle is not forgotten.
+    /// Returns the native event of a handle that is not forgotten.
     #[cold]
     pub(super) fn find(&self, call: &'static str, event: RawEvent) -> Result<Event> {
         let passing = self.lock().events.get(&number(call, event)?).copied();
@@ -102,8 +103,8 @@ impl InterprocessEvents {
 
     fn destroy(&self, passing: Passing) {
         if let Ok(entered) = self.gpu.enter("forget") {
-            // SAFETY: for the last time (ours-to-destroy); no other process has it open, by the contract. A refusal
-            // leaves it to the context.
+            // SAFETY: destroyed once (ours-to-destroy); no other process has it open, by the contract. If this fails,
+            // the context keeps it.
             let _ = unsafe { (entered.table.close_event)(passing.native) };
         }
     }
@@ -130,13 +131,13 @@ impl Drop for InterprocessEvents {
         let (opened, given): (Vec<_>, Vec<_>) = events.into_values().partition(|passing| passing.is_opened);
         opened.into_iter().for_each(|passing| self.destroy(passing));
         if !given.is_empty() {
-            // Others may have them open: the context stays with the process.
+            // Other processes may have them open, so the context stays until the process ends.
             std::mem::forget(self.gpu.clone());
         }
     }
 }
 
-/// Which of these events it is.
+/// Returns the number of an event, if it is an interprocess event.
 fn number(call: &'static str, event: RawEvent) -> Result<u32> {
     if event.0 & u64::from(u32::MAX) == APART {
         Ok((event.0 >> 32) as u32)

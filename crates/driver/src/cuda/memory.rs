@@ -1,9 +1,10 @@
-//! A GPU's memory: reserved addresses, physical chunks, and mappings of one in the other.
+//! A GPU's memory: reserved addresses, physical chunks, and mappings of chunks at addresses.
 //!
-//! Knows nothing of streams. The ledger holds callers to whole mappings before CUDA is asked: CUDA refuses less, and
-//! in fewer words.
+//! Knows nothing of streams. The ledger checks that callers use whole mappings before CUDA is called, because CUDA
+//! detects fewer errors and its messages say less.
 //!
-//! Invariants, beside the ledger's: `ours-only`: a handle is released and a range unmapped once, by who made it.
+//! Invariants, besides the ledger's: `ours-only`: a handle is released and a range unmapped once, by the code that made
+//! it.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -18,14 +19,14 @@ use crate::ledger::Ledger;
 use crate::locks::{Guard, Leaf, Mutex, lock};
 use crate::{DriverError, PeerAccess, RawChunk, Result};
 
-/// The memory of one device, as far as this driver mapped it.
+/// The memory of one device that this driver mapped.
 #[derive(Debug)]
 pub(super) struct Memory {
     gpu: Arc<Gpu>,
     pub(super) granularity: u64,
-    /// The functions that share memory between processes, where the device can.
+    /// The functions that share memory between processes, if the device supports it.
     shares: Option<ShareTable>,
-    /// Held during calls: the library has a lock of its own around them.
+    /// Held during calls: the library has its own lock around them.
     ledger: Mutex<Leaf, Ledger<Allocation>>,
 }
 
@@ -33,7 +34,7 @@ impl Memory {
     pub(super) fn new(gpu: Arc<Gpu>, total_bytes: u64) -> Result<Self> {
         const CALL: &str = "open CUDA";
         let (entered, property, mut granularity) = (gpu.enter(CALL)?, AllocationProp::on(gpu.device), 0);
-        // SAFETY: a place for a number, and a property.
+        // SAFETY: the pointer is valid for a number, and the property is valid.
         let code =
             unsafe { (entered.table.granularity)(&raw mut granularity, &raw const property, GRANULARITY_MINIMUM) };
         gpu.check(CALL, code)?;
@@ -52,7 +53,7 @@ impl Memory {
         let mut ledger = self.lock();
         ledger.check_size(CALL, bytes)?;
         let (entered, mut at) = (self.gpu.enter_apart(CALL)?, Address::default());
-        // SAFETY: a place for an address.
+        // SAFETY: the pointer is valid for an address.
         let code = unsafe { (entered.table.reserve)(&raw mut at, bytes as usize, self.granularity as usize, 0, 0) };
         if code == Code::OUT_OF_MEMORY {
             let reason = "the driver has no more for this process: drop pools, or give them `max_bytes`".into();
@@ -70,7 +71,7 @@ impl Memory {
         let mut ledger = self.lock();
         ledger.check_unreserve(at, bytes)?;
         let entered = self.gpu.enter_apart(CALL)?;
-        // SAFETY: a range of ours without mappings; that nothing uses it is the caller's promise.
+        // SAFETY: the range is ours and has no mappings; the caller promises that nothing uses it.
         self.gpu.check(CALL, unsafe { (entered.table.unreserve)(at, bytes as usize) })?;
         ledger.remove_range(at);
         Ok(())
@@ -80,7 +81,7 @@ impl Memory {
         self.lock().create(bytes, || self.create_physical("create", AllocationProp::on(self.gpu.device), bytes))
     }
 
-    /// Whether memory can be handed to other processes as files.
+    /// Returns `true` if memory can be shared with other processes as files.
     pub(super) fn can_share(&self) -> bool {
         self.shares.is_some()
     }
@@ -89,14 +90,14 @@ impl Memory {
         self.shares.ok_or_else(|| failed(call, "this device hands out no memory as a file"))
     }
 
-    /// A chunk that [`Self::export`] can hand out.
+    /// Makes a chunk that [`Self::export`] can export.
     pub(super) fn create_shareable(&self, bytes: u64) -> Result<RawChunk> {
         const CALL: &str = "create_shareable";
         self.shares(CALL)?;
         self.lock().create(bytes, || self.create_physical(CALL, AllocationProp::shareable_on(self.gpu.device), bytes))
     }
 
-    /// Another holder of a shareable chunk's memory.
+    /// Exports a shareable chunk's memory as a file, which also keeps the memory.
     pub(super) fn export(&self, chunk: RawChunk) -> Result<OwnedFd> {
         const CALL: &str = "export";
         let shares = self.shares(CALL)?;
@@ -104,28 +105,29 @@ impl Memory {
         let handle = *ledger.live(CALL, chunk)?.1;
         let (_entered, mut file) = (self.gpu.enter_apart(CALL)?, -1);
         let place = (&raw mut file).cast();
-        // SAFETY: a place for a number, which a file is by this kind of handle, and a handle of ours (ours-only).
+        // SAFETY: the pointer is valid for a number, which this kind of handle is, and the handle is ours (ours-only).
         self.gpu.check(CALL, unsafe { (shares.export)(place, handle, AllocationProp::FILE_DESCRIPTOR, 0) })?;
         if file < 0 {
             return Err(failed(CALL, "the driver answered no file"));
         }
-        // SAFETY: an open file that was made for the caller.
+        // SAFETY: the file is open and was made for the caller.
         let file = unsafe { OwnedFd::from_raw_fd(file) };
-        // The library leaves it open in programs that this one starts.
+        // Without this flag, programs that this process starts would inherit the file.
         rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::CLOEXEC)
             .map_err(|error| failed(CALL, error.to_string()))?;
         Ok(file)
     }
 
-    /// A chunk of memory that another process exported. CUDA does not tell its size; that it has these bytes is found
-    /// out when it is mapped whole.
+    /// Makes a chunk of memory that another process exported. CUDA does not return its size; mapping it whole checks
+    /// that it has this many bytes.
     pub(super) fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
         const CALL: &str = "import";
         let shares = self.shares(CALL)?;
         self.lock().create(bytes, || {
             let (_entered, mut handle) = (self.gpu.enter_apart(CALL)?, 0);
             let number = std::ptr::without_provenance_mut(file.as_raw_fd() as usize);
-            // SAFETY: a place for a handle, and an open file's number in place of a pointer, as the header has it.
+            // SAFETY: the pointer is valid for a handle, and the header wants an open file's number in place of a
+            // pointer.
             match unsafe { (shares.import)(&raw mut handle, number, AllocationProp::FILE_DESCRIPTOR) } {
                 Code::SUCCESS => Ok(handle),
                 code => Err(self.gpu.memory_refusal(CALL, code, bytes)),
@@ -135,7 +137,7 @@ impl Memory {
 
     fn create_physical(&self, call: &'static str, property: AllocationProp, bytes: u64) -> Result<Allocation> {
         let (entered, mut handle) = (self.gpu.enter_apart(call)?, 0);
-        // SAFETY: a place for a handle, and a property.
+        // SAFETY: the pointer is valid for a handle, and the property is valid.
         match unsafe { (entered.table.create)(&raw mut handle, bytes as usize, &raw const property, 0) } {
             Code::SUCCESS => Ok(handle),
             code => Err(self.gpu.memory_refusal(call, code, bytes)),
@@ -147,7 +149,7 @@ impl Memory {
         let mut ledger = self.lock();
         let handle = *ledger.live(CALL, chunk)?.1;
         let entered = self.gpu.enter_apart(CALL)?;
-        // SAFETY: a handle of ours that is not released (ours-only). CUDA keeps the memory while it is mapped.
+        // SAFETY: the handle is ours and not released (ours-only). CUDA keeps the memory while it is mapped.
         self.gpu.check(CALL, unsafe { (entered.table.release)(handle) })?;
         if let Some(gone) = ledger.destroy(chunk)? {
             ledger.gave_back(gone.bytes);
@@ -162,16 +164,16 @@ impl Memory {
         let mut ledger = self.lock();
         let handle = *ledger.check_map(chunk, at, bytes)?;
         let entered = self.gpu.enter_apart(CALL)?;
-        // SAFETY: a whole handle of ours, in a hole of a range of ours.
+        // SAFETY: a whole handle of ours, mapped in a free part of a range of ours.
         let mapped = unsafe { (entered.table.map)(at, bytes as usize, 0, handle, 0) };
         if mapped != Code::SUCCESS {
             return Err(self.gpu.memory_refusal(CALL, mapped, bytes));
         }
         let access = AccessDesc::for_device(self.gpu.device);
-        // SAFETY: mapped just now, and one description.
+        // SAFETY: the range was just mapped, and there is one description.
         let opened = unsafe { (entered.table.set_access)(at, bytes as usize, &raw const access, 1) };
         if opened != Code::SUCCESS {
-            // SAFETY: mapped just now, and known here only.
+            // SAFETY: the range was just mapped, and no other code uses it.
             let _ = unsafe { (entered.table.unmap)(at, bytes as usize) };
             return Err(self.gpu.memory_refusal(CALL, opened, bytes));
         }
@@ -186,7 +188,7 @@ impl Memory {
         let mut ledger = self.lock();
         ledger.check_unmap(at, bytes)?;
         let entered = self.gpu.enter_apart(CALL)?;
-        // SAFETY: a mapping of ours (ours-only); that nothing uses it is the caller's promise.
+        // SAFETY: the mapping is ours (ours-only); the caller promises that nothing uses it.
         self.gpu.check(CALL, unsafe { (entered.table.unmap)(at, bytes as usize) })?;
         if let Some(gone) = ledger.remove_mapping(at) {
             ledger.gave_back(gone.bytes);
@@ -194,19 +196,20 @@ impl Memory {
         Ok(())
     }
 
-    /// Whether the hardware lets another device use this one's memory.
+    /// Returns `true` if the hardware can let another device use this one's memory.
     pub(super) fn can_let(&self, device: Device) -> Result<bool> {
         const CALL: &str = "can_let";
         if device == self.gpu.device {
             return Ok(true);
         }
         let (entered, mut can) = (self.gpu.enter_apart(CALL)?, 0);
-        // SAFETY: a place for a number.
+        // SAFETY: the pointer is valid for a number.
         self.gpu.check(CALL, unsafe { (entered.table.can_access_peer)(&raw mut can, device, self.gpu.device) })?;
         Ok(can != 0)
     }
 
-    /// One call for all devices. This device's own access stays as it is, also where another driver has the same one.
+    /// Sets the access of all devices in one call. This device's own access is unchanged, also if another driver uses
+    /// the same device.
     pub(super) fn let_in(&self, at: u64, bytes: u64, peers: &[(Device, PeerAccess)]) -> Result<()> {
         const CALL: &str = "let_in";
         let ledger = self.lock();
@@ -217,12 +220,12 @@ impl Memory {
             return Ok(());
         }
         let entered = self.gpu.enter_apart(CALL)?;
-        // SAFETY: a mapping of ours, and so many descriptions.
+        // SAFETY: the mapping is ours, and there are as many descriptions as the number says.
         let code = unsafe { (entered.table.set_access)(at, bytes as usize, access.as_ptr(), access.len()) };
         self.gpu.check(CALL, code)
     }
 
-    /// Bytes of chunks that are not destroyed, or still mapped.
+    /// Returns the bytes of chunks that are not destroyed or are still mapped.
     pub(super) fn used_bytes(&self) -> u64 {
         self.lock().used_bytes()
     }
@@ -232,7 +235,7 @@ impl Memory {
     }
 }
 
-/// The library's number for an access.
+/// Returns the library's number for an access.
 fn flags(access: PeerAccess) -> c_int {
     match access {
         PeerAccess::None => AccessDesc::NONE,
@@ -242,8 +245,8 @@ fn flags(access: PeerAccess) -> c_int {
 }
 
 impl Drop for Memory {
-    /// Gives all back that the caller left, once nothing of the context runs any more. Where that cannot be waited for
-    /// (the context is lost, or this is one of its own host functions) everything is left to the context.
+    /// Releases everything that the caller left, once no work of the context runs any more. If that cannot be waited
+    /// for (the context is lost, or this is one of its own host functions), everything is left to the context.
     fn drop(&mut self) {
         let ledger = self.ledger.get_mut();
         if ledger.ranges().next().is_none() && ledger.live_chunks().next().is_none() {
@@ -254,17 +257,17 @@ impl Drop for Memory {
             return;
         }
         for (at, bytes, _) in ledger.mappings() {
-            // SAFETY: a mapping of ours; all work has completed, and the device's addresses end here by contract.
+            // SAFETY: the mapping is ours; all work has completed, and the device's addresses end here by contract.
             let _ = unsafe { (entered.table.unmap)(at, bytes as usize) };
         }
         for (chunk, _) in ledger.live_chunks() {
             if let Ok((_, handle)) = ledger.live("close", chunk) {
-                // SAFETY: a handle of ours, for the last time (ours-only). A refusal leaves it to the context.
+                // SAFETY: a handle of ours, which is not used again (ours-only). If this fails, the context keeps it.
                 let _ = unsafe { (entered.table.release)(*handle) };
             }
         }
         for (at, bytes) in ledger.ranges() {
-            // SAFETY: a range of ours, without mappings by now.
+            // SAFETY: the range is ours, and has no mappings any more.
             let _ = unsafe { (entered.table.unreserve)(at, bytes as usize) };
         }
     }

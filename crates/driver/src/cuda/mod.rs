@@ -1,23 +1,23 @@
-//! CUDA devices: memory by the virtual memory calls, streams and events of the driver API, in the primary context.
+//! CUDA devices: memory from the virtual memory calls, streams and events of the driver API, in the primary context.
 //!
-//! The driver library is loaded at run time, so that one binary runs with and without it. This file joins `memory`
-//! and `streams`, which do not know each other: it submits the items of streams.
+//! The driver library is loaded at run time, so that one binary runs with and without it. This file joins `memory` and
+//! `streams`, which do not know each other: it submits the items of streams.
 //!
 //! | module | one line |
 //! |---|---|
 //! | [`abi`] | types and numbers of the driver API |
-//! | `config` | which device, and how much of it |
+//! | `config` | the number of the device, and limits |
 //! | `table` | the library and its functions |
-//! | `gpu` | the primary context; what result codes mean |
-//! | `memory`, `streams`, `events` | what the contract calls so |
-//! | `ends` | the last event of each stream, which serves again |
-//! | `ipc` | events that pass between processes |
+//! | `gpu` | the primary context; the meaning of result codes |
+//! | `memory`, `streams`, `events` | as in the contract |
+//! | `ends` | the last event of each stream, which is returned again |
+//! | `ipc` | interprocess events |
 //! | `graphs` | graphs of the device |
 //! | `submit` | items of work as calls of the library |
 //! | `times` | events with timing |
 //! | `uploads` | host bytes that copies in flight read |
 //! | `pinned` | host memory for copies |
-//! | [`survey`] | what CUDA there is on this machine |
+//! | [`survey`] | a description of CUDA on this machine |
 
 pub mod abi;
 mod apart;
@@ -65,19 +65,20 @@ use crate::{
     RawStream, RawTime, Result, StreamFlags, Work, process,
 };
 
-/// The most streams, events and graphs of a device that can be open at once, of each.
+/// The most streams, events and graphs of a device that can exist at once, of each.
 const PLACES_MAX: u32 = 1 << 20;
 
 /// A CUDA device.
 ///
-/// It shares the device's primary context with all else in the process that does. Which context is current on a thread
-/// is left as it is; but a thread without one keeps that of device 0, which the runtime library would use there.
+/// It uses the device's primary context, which other code in the process may use too. A thread's current context is
+/// unchanged, but a thread without one keeps the primary context of device 0, which the runtime library would use
+/// there.
 ///
-/// Closures run as host functions: see [`Work::Run`] for what they must not do. One that panics loses the device for
-/// this driver. What waits in a context that is lost never runs, and the closures in it are leaked.
+/// Closures run as host functions: see [`Work::Run`] for their restrictions. A closure that panics loses the device for
+/// this driver. Work that is queued in a lost context never runs, and its closures are leaked.
 ///
-/// Dropping it waits for the context only where memory was left mapped, host memory was left, or a copy still reads
-/// host bytes.
+/// The drop waits for the context only if memory is still mapped, host memory is not freed, or a copy still reads host
+/// bytes.
 pub struct CudaDriver {
     // Dropped in this order: graphs, events and streams before the memory that their work uses.
     graphs: Option<Graphs>,
@@ -97,8 +98,8 @@ impl CudaDriver {
     /// Opens a device.
     ///
     /// # Errors
-    /// The library or a function of it is missing, there is no such device, or it has no virtual memory calls; the
-    /// error says which.
+    /// The library or one of its functions is missing, the device does not exist, or it has no virtual memory calls;
+    /// the error says which.
     pub fn new(config: CudaConfig) -> Result<Self> {
         const CALL: &str = "open CUDA";
         process::open_device()?;
@@ -118,14 +119,14 @@ impl CudaDriver {
         Ok(Self { graphs, uploads, events, times, streams, borrowed, pinned, memory, gpu, name, total_bytes })
     }
 
-    /// Bytes of all chunks of this driver that are not destroyed or still mapped.
+    /// Returns the bytes of all chunks of this driver that are not destroyed or are still mapped.
     pub fn used_bytes(&self) -> u64 {
         self.memory.used_bytes()
     }
 }
 
 impl CudaDriver {
-    /// A stream that does not capture, for something to be submitted to it.
+    /// Returns a stream that does not capture, to submit something to it.
     fn hold_busy(&self, call: &'static str, stream: RawStream) -> Result<Busy<'_>> {
         Ok(Busy { held: self.streams.hold_idle(call, stream)?, events: &self.events })
     }
@@ -152,7 +153,7 @@ impl CudaDriver {
                 code
             }
             Some(other) => {
-                // SAFETY: the caller's promise is handed on.
+                // SAFETY: the caller's promise is passed on.
                 let code = unsafe { submit_bytes(entered.table, stream.native, &other) };
                 *work = (code != Code::SUCCESS).then_some(other);
                 code
@@ -166,7 +167,7 @@ impl CudaDriver {
     }
 }
 
-/// A stream to which work is submitted while this lives: its last event does not cover that.
+/// A stream to which work is submitted while this exists: the stream's last event does not cover that work.
 struct Busy<'a> {
     held: Held<'a>,
     events: &'a Events,
@@ -179,8 +180,8 @@ impl Drop for Busy<'_> {
     }
 }
 
-/// What work of the context may use: dropped once nothing of the context runs any more. Where that cannot be waited for
-/// it stays with the process.
+/// Objects that work of the context may use. They are dropped once no work of the context runs any more. If that cannot
+/// be waited for, they stay until the process ends.
 struct UntilIdle<T> {
     gpu: Arc<Gpu>,
     used: Mutex<Leaf, Vec<T>>,
@@ -207,7 +208,7 @@ impl fmt::Debug for CudaDriver {
     }
 }
 
-// SAFETY: `runs_closures` is false, so nothing is promised of memory.
+// SAFETY: `runs_closures` is false, so there is no promise about memory.
 unsafe impl Driver for CudaDriver {
     fn properties(&self) -> Properties {
         Properties {
@@ -296,7 +297,7 @@ unsafe impl Driver for CudaDriver {
         let stream = &self.hold_busy(CALL, stream)?.held;
         self.gpu.check_lost()?;
         let entered = self.streams.enter(CALL, stream)?;
-        // SAFETY: an event of another driver of the process, which the caller keeps, and a stream that is held.
+        // SAFETY: the event belongs to another driver of the process, and the caller keeps it; the stream is held.
         entered.check(CALL, unsafe { (entered.table.wait_event)(stream.native, Event(event), 0) })
     }
 
@@ -305,7 +306,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     unsafe fn adopt_stream(&self, native: u64) -> Result<RawStream> {
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { self.streams.adopt(native) }
     }
 
@@ -333,7 +334,7 @@ unsafe impl Driver for CudaDriver {
 
     unsafe fn submit(&self, stream: RawStream, work: &mut Option<Work>) -> Result<()> {
         let bytes = if let Some(Work::Upload { from, .. }) = work { Some(from.clone()) } else { None };
-        // SAFETY: the caller's promise is handed on, and the bytes of an upload are kept.
+        // SAFETY: the caller's promise is passed on, and the bytes of an upload are kept.
         unsafe { self.submit_work(stream, work) }?;
         if let Some(bytes) = bytes {
             uploads::add(&self.uploads.used, &self.events, (self.record(stream).ok(), bytes));
@@ -348,8 +349,8 @@ unsafe impl Driver for CudaDriver {
             return end.record(&self.events, stream.native);
         }
         let event = self.events.record(stream.native)?;
-        // Another thread may have begun to capture the stream after it was asked. The record is a node then, and a
-        // query of its event would invalidate the capture.
+        // Another thread may have begun to capture the stream after the check. Then the record is a node, and a query
+        // of its event would invalidate the capture.
         self.streams.check_captured(CALL, &stream).inspect_err(|_| self.events.forget(event))?;
         Ok(event)
     }
@@ -372,11 +373,11 @@ unsafe impl Driver for CudaDriver {
     fn record_time(&self, stream: RawStream) -> Result<RawTime> {
         const CALL: &str = "record_time";
         let held = self.streams.hold_to_record(CALL, stream)?;
-        // An event from before does not cover it.
+        // Earlier events do not cover it.
         let stream = &Busy { held, events: &self.events }.held;
         self.gpu.check_lost()?;
         let time = self.times.record(stream.native)?;
-        // As of `record`.
+        // As in `record`.
         self.streams.check_captured(CALL, stream).inspect_err(|_| self.times.forget_time(time))?;
         Ok(time)
     }
@@ -395,7 +396,7 @@ unsafe impl Driver for CudaDriver {
     }
 
     unsafe fn instantiate(&self, nodes: &[Node]) -> Result<RawExec> {
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { self.graphs("instantiate")?.instantiate(nodes) }
     }
 
@@ -406,7 +407,7 @@ unsafe impl Driver for CudaDriver {
 
     unsafe fn launch(&self, exec: RawExec, stream: RawStream) -> Result<()> {
         let stream = &self.hold_busy("launch", stream)?.held;
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { self.graphs("launch")?.launch(exec, stream.native, self.streams.context(stream)) }
     }
 

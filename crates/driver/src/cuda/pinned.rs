@@ -1,7 +1,7 @@
-//! Page-locked host memory, which copies of the device read and write as they run.
+//! Page-locked host memory, which the device's copies read and write as they run.
 //!
-//! Knows addresses; not who uses them. The library gives it back only where nothing runs, so that freeing may wait:
-//! that is done where the caller waits anyway.
+//! Knows addresses, but not their users. The library frees it only while no work runs, so that freeing may wait: it is
+//! freed where the caller waits anyway.
 
 use std::collections::HashMap;
 use std::ffi::c_uint;
@@ -14,17 +14,17 @@ use crate::errors::{failed, unknown};
 use crate::locks::{Guard, Leaf, Mutex, lock};
 use crate::{DriverError, Result};
 
-/// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for all contexts, also those that streams of the program are of.
+/// `CU_MEMHOSTALLOC_PORTABLE`: page-locked for all contexts, also the contexts of the program's streams.
 const PORTABLE: c_uint = 1;
 
-/// What is handed out is aligned to so many bytes. CUDA promises no alignment of its own: more is asked for.
+/// The alignment of the memory, in bytes. CUDA promises no alignment, so more bytes are requested.
 const ALIGNED: usize = 512;
 
-/// See the module.
+/// The page-locked memory of one device; see the module.
 #[derive(Debug)]
 pub(super) struct Pinned {
     gpu: Arc<Gpu>,
-    /// What CUDA calls the memory, by the address that was handed out.
+    /// CUDA's address of the memory, by the address that was returned.
     kept: Mutex<Leaf, HashMap<u64, u64>>,
 }
 
@@ -40,7 +40,7 @@ impl Pinned {
         let size = usize::try_from(bytes).ok().filter(|size| (1..=most).contains(size));
         let size = size.ok_or(DriverError::OutOfHostMemory { call: CALL, bytes, limits: ", nor has any" })?;
         let (_entered, mut at) = (self.gpu.enter_apart(CALL)?, std::ptr::null_mut());
-        // SAFETY: a place for a pointer (context-current).
+        // SAFETY: the pointer is valid for a pointer (context-current).
         match unsafe { (table.alloc)(&raw mut at, size + ALIGNED - 1, PORTABLE) } {
             Code::SUCCESS if !at.is_null() => {}
             Code::SUCCESS => return Err(failed(CALL, "the driver answered no memory")),
@@ -53,7 +53,7 @@ impl Pinned {
         let raw = at.expose_provenance() as u64;
         let at = raw.next_multiple_of(ALIGNED as u64);
         let memory = std::ptr::with_exposed_provenance_mut::<u8>(at as usize);
-        // SAFETY: so many bytes, given just now. The library does not say what is in them.
+        // SAFETY: there are this many bytes, just allocated. The library does not say what they contain.
         unsafe { memory.write_bytes(0, size) };
         self.lock().insert(at, raw);
         Ok(at)
@@ -69,7 +69,7 @@ impl Pinned {
             return Err(unknown(CALL, "host memory", at));
         };
         let _entered = self.gpu.enter_apart(CALL)?;
-        // SAFETY: memory that `alloc_host` got; that nothing uses it is the caller's promise.
+        // SAFETY: the memory is from `alloc_host`; the caller promises that nothing uses it.
         self.gpu.check(CALL, unsafe { (table.free)(std::ptr::with_exposed_provenance_mut(raw as usize)) })?;
         kept.remove(&at);
         Ok(())
@@ -86,7 +86,8 @@ impl Pinned {
 }
 
 impl Drop for Pinned {
-    /// It goes once nothing of the context runs any more. Where that cannot be waited for it stays with the process.
+    /// Frees the memory once no work of the context runs any more. If that cannot be waited for, the memory stays until
+    /// the process ends.
     fn drop(&mut self) {
         let kept = std::mem::take(self.kept.get_mut());
         if kept.is_empty() || !self.gpu.synchronize() {
@@ -94,7 +95,8 @@ impl Drop for Pinned {
         }
         let (Some(table), Ok(_entered)) = (self.gpu.api.pins, self.gpu.enter_apart("close")) else { return };
         for raw in kept.into_values() {
-            // SAFETY: memory that `alloc_host` got, for the last time; all work has completed. A refusal leaves it.
+            // SAFETY: the memory is from `alloc_host` and freed once; all work has completed. If this fails, it stays
+            // allocated.
             let _ = unsafe { (table.free)(std::ptr::with_exposed_provenance_mut(raw as usize)) };
         }
     }

@@ -1,17 +1,18 @@
 //! Streams: ours, the default ones, and those adopted from the program.
 //!
-//! Knows which are open and who may use them; no work. CUDA gives a closed stream's handle to the next one
-//! and does not always notice a stale one, so our handles are numbers of our own.
+//! Knows which streams are open and which threads may use them, but no work. CUDA reuses the handle of a closed stream
+//! for a new one and does not always notice a stale handle, so our handles are numbers of our own.
 //!
-//! A stream may be of another context of the device: memory is the device's, and calls for that stream are made in its
-//! context.
+//! A stream may belong to another context of the device. Memory belongs to the device, and calls for that stream are
+//! made in its own context.
 //!
-//! A stream whose handle the program has is *foreign*: it may capture it. Such a stream is asked first whether it
-//! captures, and then has no event recorded, is not made to wait and gets no work (`not-captured`).
+//! A stream whose native handle the program has is *foreign*: the program may capture it. Such a stream is first
+//! checked for a capture. While it captures, it records no events, is not made to wait and gets no work
+//! (`not-captured`).
 //!
-//! Invariants: `open-native`: while a slot's lock is held for reading, its stream is not closed; `own-thread`: work
-//! goes to the per-thread default stream on the thread that it was opened on, for the handle names another one
-//! elsewhere.
+//! Invariants: `open-native`: while a slot's lock is held for reading, its stream is not closed; `own-thread`: only the
+//! thread that opened the per-thread default stream submits work to it, because on another thread the handle names
+//! another stream.
 
 use std::sync::Arc;
 
@@ -27,12 +28,12 @@ use crate::places::Places;
 use crate::process::{ThreadNumber, this_thread};
 use crate::{DriverError, RawStream, Result, StreamFlags, Tie};
 
-/// Stands for a stream of another context. An event belongs to one context, and the program may destroy that context
-/// while events of the stream are in use. So those are recorded in `follower`, a stream of the primary context, which
-/// first waits for `event`.
+/// The replacement for a stream of another context. An event belongs to one context, and the program may destroy that
+/// context while events of the stream are in use. So events are recorded in `follower`, a stream of the primary
+/// context, which first waits for `event`.
 #[derive(Clone, Copy, Debug)]
 struct Bridge {
-    /// The stream's own context.
+    /// The context of the program's stream.
     context: Context,
     /// An event of that context, recorded again and again.
     event: Event,
@@ -44,33 +45,33 @@ struct Bridge {
 #[derive(Clone, Copy, Debug)]
 struct Open {
     native: Stream,
-    /// Of a stream of another context of the device.
+    /// Set for a stream of another context of the device.
     bridge: Option<Bridge>,
-    /// Whether it is ours to destroy.
+    /// `true` if the driver must destroy it.
     is_owned: bool,
-    /// Of the per-thread default stream: its thread, the only one that may use it.
+    /// For the per-thread default stream: its thread, the only one that may use it.
     thread: Option<ThreadNumber>,
-    /// While this driver captures it: the stream in which events are recorded instead.
+    /// While this driver captures the stream: the stream in which events are recorded instead.
     stand_in: Option<Stream>,
-    /// Whether only this driver submits work to it: it is ours and non-blocking, and no caller has its handle.
+    /// `true` if only this driver submits work to it: it is ours and non-blocking, and no caller has its handle.
     is_alone: bool,
-    /// Whether the program has its handle.
+    /// `true` if the program has its handle.
     is_foreign: bool,
 }
 
 #[derive(Debug, Default)]
 struct Occupant {
-    /// How often the slot was taken.
+    /// The number of times that the slot was taken.
     generation: u32,
     open: Option<Open>,
 }
 
-/// A stream's place; no cache line is shared with another's.
+/// A stream's slot. It shares no cache line with another slot.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Slot {
     occupant: RwLock<locks::CudaStream, Occupant>,
-    /// Used while the stream is alone.
+    /// Used while only this driver submits work to the stream (`is_alone`).
     end: End,
 }
 
@@ -85,23 +86,23 @@ pub(super) struct Streams {
     crossing: Mutex<Leaf, ()>,
 }
 
-/// An open stream, not closed while this lives.
+/// An open stream, which is not closed while this exists.
 pub(super) struct Held<'a> {
     pub(super) native: Stream,
     bridge: Option<Bridge>,
-    /// Whether the handle names another stream on this thread.
+    /// `true` if the handle names another stream on this thread.
     is_elsewhere: bool,
     stand_in: Option<Stream>,
     is_foreign: bool,
-    /// Of a stream that is alone and does not capture.
+    /// Set if only this driver submits work to the stream, and the stream does not capture.
     pub(super) end: Option<&'a End>,
     _slot: ReadGuard<'a, Occupant>,
-    /// Of the legacy default stream, and of a stream of the program's (legacy-apart).
+    /// Set for the legacy default stream and for a stream of the program's (legacy-apart).
     _legacy: Option<LegacyCall>,
 }
 
 impl Held<'_> {
-    /// In place: moving it copies the guard of the slot.
+    /// Locks for legacy-apart if the stream needs it. In place, because moving `Held` copies the slot's guard.
     #[inline]
     fn keep_apart(&mut self) {
         if self.native == Stream::LEGACY || self.is_foreign {
@@ -140,7 +141,7 @@ impl Streams {
             other => other,
         };
         let (entered, mut context) = (self.gpu.enter(CALL)?, Context::default());
-        // SAFETY: the caller's promise: an open stream.
+        // SAFETY: the caller promises that the stream is open.
         self.gpu.check(CALL, unsafe { (entered.table.stream_context)(native, &raw mut context) })?;
         drop(entered);
         if !self.gpu.has_context(CALL, context)? {
@@ -162,16 +163,16 @@ impl Streams {
         }
     }
 
-    /// Destroys the event and the follower. A context that was destroyed took its event along.
+    /// Destroys the event and the follower. If the program has destroyed the context, the event is already gone.
     fn take_down(&self, bridge: Bridge) {
         if let Ok(entered) = self.gpu.enter_other("close_stream", bridge.context) {
-            // SAFETY: an event of ours, for the last time.
+            // SAFETY: the event is ours and is not used again.
             let _ = unsafe { (entered.table.close_event)(bridge.event) };
         }
         self.destroy(owned(bridge.follower));
     }
 
-    /// The handle of a stream, for foreign code, which may submit work to the stream from now on.
+    /// Returns the native handle of a stream for foreign code, which may submit work to the stream from now on.
     pub(super) fn hand_out(&self, call: &'static str, stream: RawStream) -> Result<Stream> {
         let Held { native, is_foreign, .. } = self.hold(call, stream)?;
         if !is_foreign {
@@ -195,7 +196,7 @@ impl Streams {
             .ok_or_else(|| unknown(CALL, "stream", stream.0))?;
         if open.is_owned {
             let entered = self.gpu.enter_apart(CALL)?;
-            // SAFETY: ours, open, and used by no other thread at present (open-native).
+            // SAFETY: the stream is ours and open, and no other thread uses it now (open-native).
             self.gpu.check(CALL, unsafe { (entered.table.close_stream)(open.native) })?;
         }
         occupant.open = None;
@@ -206,7 +207,7 @@ impl Streams {
         Ok(())
     }
 
-    /// An open stream that the calling thread may use.
+    /// Returns an open stream that the calling thread may use.
     #[inline]
     pub(super) fn hold(&self, call: &'static str, stream: RawStream) -> Result<Held<'_>> {
         let mut held = self.find(call, stream)?;
@@ -234,7 +235,8 @@ impl Streams {
     }
 
     /// As [`hold`](Self::hold), for an event at the stream's end, on any thread. A thread cannot name the per-thread
-    /// default stream of another one: the legacy default stream, which comes after that, gets the event instead.
+    /// default stream of another thread. The event is then recorded in the legacy default stream, which comes after
+    /// that stream.
     #[inline]
     pub(super) fn hold_to_record(&self, call: &'static str, stream: RawStream) -> Result<Held<'_>> {
         let mut held = self.find(call, stream)?;
@@ -256,7 +258,7 @@ impl Streams {
         if held.is_foreign && self.is_captured(call, held)? { Err(DriverError::Captured { call }) } else { Ok(()) }
     }
 
-    /// Whether the program captures a stream, as far as that can be asked on this thread.
+    /// Returns `true` if the program captures a stream, as far as this thread can query that.
     pub(super) fn is_foreign_captured(&self, call: &'static str, stream: RawStream) -> Result<bool> {
         let mut held = self.find(call, stream)?;
         if held.is_elsewhere {
@@ -266,15 +268,15 @@ impl Streams {
         Ok(held.is_foreign && self.is_captured(call, &held)?)
     }
 
-    /// Whether the program captures a foreign stream. What this driver captures itself is not asked.
+    /// Returns `true` if the program captures a foreign stream. Captures of this driver itself do not count.
     pub(super) fn is_captured(&self, call: &'static str, held: &Held<'_>) -> Result<bool> {
         if held.stand_in.is_some() {
             return Ok(false);
         }
         let (entered, mut status) = (self.enter(call, held)?, 0);
-        // SAFETY: a stream that is held in its context, and a place for a number.
+        // SAFETY: the stream is held in its context, and the pointer is valid for a number.
         match unsafe { (entered.table.is_capturing)(held.native, &raw mut status) } {
-            // The legacy default stream cannot be used while a stream captures that it ties.
+            // The legacy default stream cannot be used while a stream that synchronises with it captures.
             Code::CAPTURE_IMPLICIT => Ok(true),
             code => entered.check(call, code).map(|()| status != 0),
         }
@@ -283,14 +285,14 @@ impl Streams {
     /// Makes the follower of a stream of another context wait for it, and holds the follower instead.
     fn cross(&self, call: &'static str, held: &mut Held<'_>) -> Result<()> {
         let Some(Bridge { context, event, follower }) = held.bridge else { return Ok(()) };
-        // The event's record and the wait for it are one: another thread may come with the same stream.
+        // Held from the record to the wait, because another thread may use the same stream.
         let _one = lock(&self.crossing);
         let entered = self.gpu.enter_other(call, context)?;
-        // SAFETY: an event and a stream of that context, which is current.
+        // SAFETY: the event and the stream belong to that context, which is current.
         entered.check(call, unsafe { (entered.table.record_event)(event, held.native) })?;
         drop(entered);
         let entered = self.gpu.enter(call)?;
-        // SAFETY: a stream of ours and an event of the same device.
+        // SAFETY: the stream is ours, and the event belongs to the same device.
         self.gpu.check(call, unsafe { (entered.table.wait_event)(follower, event, 0) })?;
         held.native = follower;
         Ok(())
@@ -302,7 +304,7 @@ impl Streams {
         self.gpu.enter_other(call, self.context(held))
     }
 
-    /// The context of a stream.
+    /// Returns the context of a stream.
     #[inline]
     pub(super) fn context(&self, held: &Held<'_>) -> Context {
         held.bridge.map_or(self.gpu.context(), |bridge| bridge.context)
@@ -327,8 +329,8 @@ impl Streams {
         Ok(held)
     }
 
-    /// The stream in which events are recorded instead of in those that capture. The caller makes it wait for the work
-    /// before the capture.
+    /// Returns the stream in which events are recorded instead of in streams that capture. The caller makes it wait for
+    /// the work before the capture.
     pub(super) fn stand_in(&self) -> Result<Stream> {
         const CALL: &str = "begin_capture";
         let mut stand_in = lock(&self.stand_in);
@@ -369,7 +371,7 @@ impl Streams {
         })
     }
 
-    /// Acts on an open stream while no other thread uses it.
+    /// Changes an open stream while no other thread uses it.
     fn change<R>(&self, call: &'static str, stream: RawStream, act: impl FnOnce(&mut Open) -> Result<R>) -> Result<R> {
         let (number, generation) = unpack(stream);
         let slot = self.slots.find(number).ok_or_else(|| unknown(call, "stream", stream.0))?;
@@ -396,7 +398,7 @@ impl Streams {
 
     fn destroy(&self, open: Open) {
         if let (true, Ok(entered)) = (open.is_owned, self.gpu.enter("close_stream")) {
-            // SAFETY: ours, and known here only. A refusal leaves it to the context.
+            // SAFETY: the stream is ours, and no other code uses it. If this fails, the context keeps it.
             let _ = unsafe { (entered.table.close_stream)(open.native) };
         }
     }
@@ -418,13 +420,13 @@ impl Drop for Streams {
     }
 }
 
-/// A default stream, which is never destroyed.
+/// Returns the entry of a default stream, which is never destroyed.
 fn default_stream(native: Stream) -> Open {
     let thread = (native == Stream::PER_THREAD).then(this_thread);
     Open { is_owned: false, thread, is_foreign: true, ..owned(native) }
 }
 
-/// A stream of ours.
+/// Returns the entry of a stream of ours.
 fn owned(native: Stream) -> Open {
     Open { native, bridge: None, is_owned: true, thread: None, stand_in: None, is_alone: false, is_foreign: false }
 }

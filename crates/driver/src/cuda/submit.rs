@@ -1,6 +1,6 @@
 //! Items of work as calls of the library: copies, fills and host functions.
 //!
-//! Knows the table and the closures on their way through it; not which stream it is.
+//! Knows the function table and the submitted closures, but not the stream.
 
 use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +20,7 @@ pub(super) unsafe fn submit_bytes(table: &Table, stream: Stream, work: &Work) ->
         Work::Copy { to, from, bytes, kind } => match kind {
             CopyKind::HostToDevice => {
                 let from = std::ptr::with_exposed_provenance(from as usize);
-                // SAFETY: both sides are there until the work has completed, by the caller's promise.
+                // SAFETY: both sides stay valid until the work has completed, by the caller's promise.
                 unsafe { (table.copy_in)(to, from, bytes as usize, stream) }
             }
             CopyKind::DeviceToHost => {
@@ -31,7 +31,7 @@ pub(super) unsafe fn submit_bytes(table: &Table, stream: Stream, work: &Work) ->
             // SAFETY: as above.
             CopyKind::DeviceToDevice => unsafe { (table.copy)(to, from, bytes as usize, stream) },
         },
-        // SAFETY: as above; the bytes are kept.
+        // SAFETY: as above; the driver keeps the bytes.
         Work::Upload { to, ref from } => unsafe { (table.copy_in)(to, from.as_ptr().cast(), from.len(), stream) },
         // SAFETY: the range is mapped until the work has completed, by the caller's promise.
         Work::Fill { at, bytes, value } => unsafe { (table.fill)(at, value, bytes as usize, stream) },
@@ -39,16 +39,16 @@ pub(super) unsafe fn submit_bytes(table: &Table, stream: Stream, work: &Work) ->
     }
 }
 
-/// A closure on its way through the library.
+/// A closure that is passed through the library.
 struct HostCall {
     task: Task,
     lost: Arc<Lost>,
 }
 
-/// Submits a closure; it comes back where it is refused.
+/// Submits a closure. If the library refuses it, the closure is returned.
 pub(super) fn submit_task(table: &Table, stream: Stream, task: Task, lost: &Arc<Lost>) -> (Code, Option<Task>) {
     let call = Box::into_raw(Box::new(HostCall { task, lost: lost.clone() }));
-    // SAFETY: `run` takes what `call` points to, once.
+    // SAFETY: `run` takes ownership of `call`, once.
     let code = unsafe { (table.host_function)(stream, run, call.cast::<c_void>()) };
     if code == Code::SUCCESS {
         return (code, None);
@@ -58,9 +58,9 @@ pub(super) fn submit_task(table: &Table, stream: Stream, task: Task, lost: &Arc<
     (code, Some(call.task))
 }
 
-/// What the library calls for a closure. A panic must not leave it.
+/// The function that the library calls for a closure. A panic must not leave it.
 unsafe extern "C" fn run(call: *mut c_void) {
-    // SAFETY: of `submit_task`, and called once.
+    // SAFETY: the pointer is from `submit_task`, and the library calls this once.
     let HostCall { task, lost } = *unsafe { Box::from_raw(call.cast::<HostCall>()) };
     if lost.get().is_some() {
         return panics::drop_quietly(task);

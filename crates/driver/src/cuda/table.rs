@@ -1,11 +1,11 @@
-//! The function table: the driver library, found at run time, and the functions of it that are used.
+//! The function table: the driver library, which is loaded at run time, and its functions that this crate uses.
 //!
-//! Knows names and signatures, and nothing of what the functions are for. What is missing (the library, a function) is
-//! an error that names it. Nothing of CUDA is needed when this is built.
+//! Knows the names and signatures of the functions, but not their purpose. If the library or a function is missing, the
+//! error names it. The build needs nothing of CUDA.
 //!
-//! Functions are asked for by `cuGetProcAddress_v2` and the plain name, for the interface of [`INTERFACE`]: later
-//! drivers then answer with that version of each function. A driver without it has its functions looked up under the
-//! names that the header gives them.
+//! Functions are requested from `cuGetProcAddress_v2` by their plain name, for the interface of [`INTERFACE`]: later
+//! drivers then return that version of each function. If the driver does not have `cuGetProcAddress_v2`, functions are
+//! looked up by their names in the header.
 
 use std::ffi::{CStr, CString, OsString, c_char, c_int, c_uint, c_void};
 use std::fmt;
@@ -16,21 +16,21 @@ use super::abi::{AccessDesc, Address, Allocation, AllocationProp, Code, Context,
 use crate::errors::failed;
 use crate::{DriverError, Result};
 
-/// The setting that names the library.
+/// The environment variable that names the library.
 pub const LIBRARY_VARIABLE: &str = "MILLPOND_LIBCUDA";
-/// Where the loader looks without the setting.
+/// The names that the loader tries if the variable is not set.
 const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
-/// The interface that functions are asked for: CUDA 12.0.
+/// The interface for which functions are requested: CUDA 12.0.
 const INTERFACE: c_int = 12_000;
-/// That of functions which are younger.
+/// The interface for functions that 12.0 does not have.
 const LATER: c_int = 12_050;
 
 type GetProcAddress = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> Code;
 
-/// Finds a function by the name that the header gives it.
+/// Finds a function by its name in the header.
 type Find<'a> = &'a dyn Fn(&'static str) -> Result<*mut c_void>;
 
-/// Writes a table: a field for each function, with the name that the header gives it.
+/// Defines a table: a field for each function, with its name in the header.
 macro_rules! table {
     ($(#[$doc:meta])* $table:ident: $($field:ident = $name:ident($($argument:ty),*);)*) => {
         $(#[$doc])*
@@ -45,7 +45,7 @@ macro_rules! table {
                     $($field: {
                         let function = find(stringify!($name))?;
                         type Function = unsafe extern "C" fn($($argument),*) -> Code;
-                        // SAFETY: a function that is not null, of this signature by the header.
+                        // SAFETY: the function is not null, and has this signature in the header.
                         unsafe { std::mem::transmute::<*mut c_void, Function>(function) }
                     },)*
                 })
@@ -55,7 +55,7 @@ macro_rules! table {
 }
 
 table! {
-    /// The functions without which there is no device.
+    /// The functions that every device needs.
     Table:
     init = cuInit(c_uint);
     driver_version = cuDriverGetVersion(*mut c_int);
@@ -103,7 +103,7 @@ table! {
 }
 
 table! {
-    /// The functions of graphs. Where one of them is missing, there are no graphs.
+    /// The functions of graphs. If one of them is missing, there are no graphs.
     GraphTable:
     open = cuGraphCreate(*mut Graph, c_uint);
     close = cuGraphDestroy(Graph);
@@ -125,33 +125,33 @@ table! {
 }
 
 table! {
-    /// The functions that share memory between processes. Where one of them is missing, there is no sharing.
+    /// The functions that share memory between processes. If one of them is missing, memory cannot be shared.
     ShareTable:
     export = cuMemExportToShareableHandle(*mut c_void, Allocation, c_int, u64);
     import = cuMemImportFromShareableHandle(*mut Allocation, *mut c_void, c_int);
 }
 
 table! {
-    /// The functions that let other processes wait for events. Where one of them is missing, none does.
+    /// The functions that let other processes wait for events. If one of them is missing, events cannot be shared.
     EventTable:
     name = cuIpcGetEventHandle(*mut EventName, Event);
     open = cuIpcOpenEventHandle(*mut Event, EventName);
 }
 
 table! {
-    /// The functions that know all work of a context. Where one of them is missing, that can only be waited for.
+    /// The functions that record all work of a context. If one of them is missing, that work can only be waited for.
     AllTable:
     record = cuCtxRecordEvent(Context, Event);
 }
 
 table! {
-    /// The function that tells the time between events. Where it is missing, no times are taken.
+    /// The function that returns the time between events. If it is missing, there are no times.
     TimeTable:
     elapsed = cuEventElapsedTime(*mut f32, Event, Event);
 }
 
 table! {
-    /// The functions of page-locked host memory. Where one of them is missing, there is none.
+    /// The functions of page-locked host memory. If one of them is missing, there is no such memory.
     PinTable:
     alloc = cuMemHostAlloc(*mut *mut c_void, usize, c_uint);
     free = cuMemFreeHost(*mut c_void);
@@ -160,19 +160,19 @@ table! {
 /// The library, loaded, with its tables.
 pub(super) struct Api {
     pub(super) table: Table,
-    /// None where a function is missing.
+    /// `None` if a function is missing.
     pub(super) graphs: Option<GraphTable>,
-    /// None where a function is missing.
+    /// `None` if a function is missing.
     pub(super) shares: Option<ShareTable>,
-    /// None where a function is missing.
+    /// `None` if a function is missing.
     pub(super) events: Option<EventTable>,
-    /// None where a function is missing.
+    /// `None` if a function is missing.
     pub(super) all: Option<AllTable>,
-    /// None where a function is missing.
+    /// `None` if a function is missing.
     pub(super) pins: Option<PinTable>,
-    /// None where the function is missing.
+    /// `None` if the function is missing.
     pub(super) times: Option<TimeTable>,
-    /// What was loaded, as it was asked for.
+    /// The name by which the library was loaded.
     pub(super) name: String,
 }
 
@@ -183,17 +183,17 @@ impl fmt::Debug for Api {
 }
 
 impl Api {
-    /// Loads the library: the one given, or that of the setting, or the system's.
+    /// Loads the library: the given one, or the one of the setting, or the system's.
     ///
     /// # Errors
-    /// What was looked for where, and what of it is missing.
+    /// The libraries that were tried, or the function that is missing.
     pub(super) fn load(given: Option<&Path>) -> Result<Self> {
         let (library, name) = open(given)?;
-        // A driver library is never unloaded: it has threads of its own, and others in the process use it.
+        // A driver library is never unloaded: it has threads of its own, and other code in the process uses it.
         let library: &'static libloading::Library = Box::leak(Box::new(library));
         let by_name = |symbol: &str| lookup(library, symbol);
         let ask = by_name("cuGetProcAddress_v2").map(|function| {
-            // SAFETY: a function of this signature by the header.
+            // SAFETY: the function has this signature in the header.
             unsafe { std::mem::transmute::<*mut c_void, GetProcAddress>(function) }
         });
         let find = |versioned: &'static str| {
@@ -210,14 +210,14 @@ impl Api {
         Ok(Self { table, graphs, shares, events, all, pins, times, name })
     }
 
-    /// What a code means, in the library's words where it has any.
+    /// Returns the meaning of a code, in the library's words if it has any.
     #[cold]
     pub(super) fn explain(&self, code: Code) -> String {
         let ask = |function: unsafe extern "C" fn(Code, *mut *const c_char) -> Code| {
             let mut text = std::ptr::null();
-            // SAFETY: `text` is a place for a pointer.
+            // SAFETY: `text` is valid for a pointer.
             let answer = unsafe { function(code, &raw mut text) };
-            // SAFETY: where it answers, it answers a string that lives for ever.
+            // SAFETY: on success it returns a string that lives for ever.
             (answer == Code::SUCCESS && !text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy())
         };
         match (ask(self.table.error_name), ask(self.table.error_string)) {
@@ -228,7 +228,7 @@ impl Api {
     }
 }
 
-/// Opens the first library of those that are asked for.
+/// Opens the first library that exists.
 fn open(given: Option<&Path>) -> Result<(libloading::Library, String)> {
     let given = given.map(|path| path.as_os_str().to_owned());
     let set = given.or_else(|| std::env::var_os(LIBRARY_VARIABLE).filter(|path| !path.is_empty()));
@@ -238,7 +238,7 @@ fn open(given: Option<&Path>) -> Result<(libloading::Library, String)> {
     };
     let mut refusals = Vec::new();
     for name in names {
-        // SAFETY: what a library does when it is loaded is its own matter; this one was asked for.
+        // SAFETY: the library's initialisation is its own responsibility; the user requested this library.
         match unsafe { libloading::Library::new(&name) } {
             Ok(library) => return Ok((library, name.to_string_lossy().into_owned())),
             Err(error) => refusals.push(reason(&error)),
@@ -253,13 +253,13 @@ fn open(given: Option<&Path>) -> Result<(libloading::Library, String)> {
     ))
 }
 
-/// The loader's own words, which are in the source of the error and name the library.
+/// Returns the loader's own text, which is in the source of the error and names the library.
 fn reason(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 fn lookup(library: &libloading::Library, symbol: &str) -> Option<*mut c_void> {
-    // SAFETY: only the address is taken, as what it is.
+    // SAFETY: only the address of the symbol is used.
     let found = unsafe { library.get::<*mut c_void>(symbol) }.ok()?;
     Some(*found).filter(|function| !function.is_null())
 }
@@ -268,7 +268,7 @@ fn ask_for(ask: GetProcAddress, symbol: &str) -> Option<*mut c_void> {
     let symbol = CString::new(symbol).ok()?;
     [INTERFACE, LATER].into_iter().find_map(|interface| {
         let (mut function, mut status) = (std::ptr::null_mut(), 0);
-        // SAFETY: a string and two places, as the header wants them.
+        // SAFETY: a string and two valid pointers, as the header requires.
         let answer = unsafe { ask(symbol.as_ptr(), &raw mut function, interface, 0, &raw mut status) };
         (answer == Code::SUCCESS && !function.is_null()).then_some(function)
     })

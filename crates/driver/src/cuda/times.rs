@@ -1,7 +1,7 @@
-//! Times: events with timing, recorded once each and used again.
+//! Times: events with timing, each recorded once and then reused.
 //!
-//! Knows events; not what they stand between. They are kept apart from events without timing, which are cheaper to
-//! record. Times are few: one lock keeps them. A device whose library has no `cuEventElapsedTime` takes none.
+//! Knows events, but not the work between them. They are separate from events without timing, which are cheaper to
+//! record. Times are few, so one lock guards them. A device whose library has no `cuEventElapsedTime` has none.
 //!
 //! Invariant **event-stays**, as in `events`: an event is destroyed only with the table.
 
@@ -25,11 +25,11 @@ pub(super) struct Times {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The times that are kept, by number.
+    /// The recorded times, by number.
     taken: HashMap<u64, Event>,
-    /// Events without a time.
+    /// Events that are not in use.
     free: Vec<Event>,
-    /// How many times were taken.
+    /// The number of times recorded so far.
     count: u64,
 }
 
@@ -38,7 +38,7 @@ impl Times {
         Self { gpu, state: Mutex::default() }
     }
 
-    /// Takes the time at the end of a stream's present work. The stream is held by the caller.
+    /// Records the time at the end of a stream's present work. The caller holds the stream.
     pub(super) fn record(&self, stream: Stream) -> Result<RawTime> {
         const CALL: &str = "record_time";
         self.table(CALL)?;
@@ -62,7 +62,7 @@ impl Times {
     pub(super) fn elapsed(&self, from: RawTime, to: RawTime) -> Result<Duration> {
         const CALL: &str = "elapsed";
         let table = self.table(CALL)?;
-        // Held meanwhile: neither event gets another time.
+        // Held during the call, so that neither event is recorded again.
         let state = self.lock();
         let find = |time: RawTime| {
             let event = state.taken.get(&time.0).copied();
@@ -70,7 +70,7 @@ impl Times {
         };
         let (from, to, mut milliseconds) = (find(from)?, find(to)?, 0.0);
         let _entered = self.gpu.enter_apart(CALL)?;
-        // SAFETY: a place for a number, and events of ours that were recorded (event-stays).
+        // SAFETY: the pointer is valid for a number, and the events are ours and were recorded (event-stays).
         match unsafe { (table.elapsed)(&raw mut milliseconds, from, to) } {
             Code::NOT_READY => Err(failed(CALL, "the work before it has not completed")),
             code => {
@@ -105,7 +105,7 @@ impl Drop for Times {
         }
         let Ok(entered) = self.gpu.enter("forget_time") else { return };
         for event in taken.into_values().chain(free) {
-            // SAFETY: an event of ours, for the last time (event-stays). A refusal leaves it to the context.
+            // SAFETY: an event of ours, which is not used again (event-stays). If this fails, the context keeps it.
             let _ = unsafe { (entered.table.close_event)(event) };
         }
     }

@@ -1,6 +1,7 @@
-//! Host bytes that copies to the device read, until these have completed.
+//! Host bytes that copies to the device read, until these copies have completed.
 //!
-//! Knows bytes and the events behind their copies; nothing of streams. What has completed is let go with the next copy.
+//! Knows bytes and the events recorded after their copies, but no streams. Completed entries are dropped at the next
+//! copy.
 
 use std::sync::Arc;
 
@@ -8,10 +9,10 @@ use super::events::Events;
 use crate::RawEvent;
 use crate::locks::{Leaf, Mutex, lock};
 
-/// Bytes, and the event after the copy that reads them, where one was to be had.
+/// The bytes, and the event after the copy that reads them, if one could be recorded.
 pub(super) type Upload = (Option<RawEvent>, Arc<Vec<u8>>);
 
-/// A copy of these bytes was submitted.
+/// Records that a copy of these bytes was submitted.
 pub(super) fn add(uploads: &Mutex<Leaf, Vec<Upload>>, events: &Events, upload: Upload) {
     let mut uploads = lock(uploads);
     uploads.retain(|(after, _)| match *after {

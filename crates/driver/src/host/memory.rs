@@ -1,21 +1,21 @@
-//! The host device's memory: reserved addresses, chunks of memory files, and mappings of one in the other.
+//! The host device's memory: reserved addresses, chunks of memory files, and mappings of chunks at addresses.
 //!
-//! Knows nothing of streams: that work has completed before its memory goes is the caller's promise.
+//! Knows nothing of streams: the caller promises that work has completed before its memory is released.
 //!
 //! ```text
 //! addresses   ....[ range: PROT_NONE ..[ chunk 3 ].......[ chunk 5 ][ chunk 3 ]....]....
 //! device file [ chunk 1 | hole | chunk 3 | chunk 5 |  never touched: costs nothing ...
 //! ```
 //!
-//! The simple version is one memory file a chunk. Departures:
-//! 1. chunks are aligned extents of one sparse file: 12 GiB in chunks of 2 MiB would be 6000 files, and processes
-//!    often may open only 1024. The memory goes back by a hole punched when the last holder lets go. Extents that
-//!    lie side by side in the file and in a range also share one entry of the system's table of mappings;
-//! 2. a chunk that is to be handed to another process has a sealed file of its own all the same, because who holds
-//!    a file can map all of it.
+//! The simple version is one memory file for each chunk. Departures:
+//! 1. chunks are aligned extents of one sparse file: 12 GiB in chunks of 2 MiB would be 6000 files, and many processes
+//!    may open only 1024. When the last holder of a chunk is gone, a hole is punched to return its memory. Extents that
+//!    are adjacent in the file and in a range also share one entry of the system's table of mappings;
+//! 2. a chunk that will be passed to another process still has a sealed file of its own, because the holder of a file
+//!    can map all of it.
 //!
-//! Invariants, beside the ledger's: `one-extent`: no two kept chunks share a byte of the device file;
-//! `zero-fresh`: the extent of a fresh chunk holds no pages, so it reads as zero.
+//! Invariants, besides the ledger's: `one-extent`: no two kept chunks share a byte of the device file; `zero-fresh`:
+//! the extent of a new chunk holds no pages, so it reads as zero.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -30,24 +30,24 @@ use crate::ledger::{Ledger, Leftover};
 use crate::locks::{Guard, Leaf, Mutex, lock};
 use crate::{DriverError, RawChunk, Result};
 
-/// What a chunk is made of.
+/// The memory of a chunk.
 #[derive(Debug)]
 enum Backing {
-    /// Nothing: the device has no memory.
+    /// No memory, because the device has none.
     None,
     /// A part of the device's file, from this offset on.
     Extent(u64),
     /// A sealed file of its own.
     File(OwnedFd),
-    /// A sealed file of another process, and whether it may be written to.
+    /// A sealed file of another process; `true` if it may be written to.
     Import(OwnedFd, bool),
 }
 
-/// Where in the device's file new chunks go. Extents are used again only whole, by chunks of their size: programs
-/// use few sizes, and offsets, unlike memory, are not scarce.
+/// The free parts of the device's file. An extent is reused only as a whole, for a chunk of its size: programs use few
+/// sizes, and offsets, unlike memory, are not scarce.
 #[derive(Debug, Default)]
 struct Extents {
-    /// Every extent lies below.
+    /// Every extent is below this offset.
     end: u64,
     /// The file's size, at least `end`.
     file_bytes: u64,
@@ -61,7 +61,7 @@ struct State {
     extents: Extents,
     /// An unused mapping: see [`State::unmap`].
     spare: Option<u64>,
-    /// Of a device without memory: the next address. None is given twice.
+    /// The next address of a device without memory. No address is returned twice.
     next: u64,
 }
 
@@ -69,20 +69,20 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Memory {
     granularity: u64,
-    /// None where the device has no memory: its addresses are numbers at which nothing is.
+    /// `None` if the device has no memory: its addresses are only numbers.
     file: Option<OwnedFd>,
     state: Mutex<Leaf, State>,
 }
 
-/// The least step by which the device's file grows. Its size costs nothing; steps are system calls.
+/// The least step by which the device's file grows. Its size costs nothing, but each step is a system call.
 const FILE_STEP_BYTES: u64 = GIB;
 
-/// A reservation leaves others as many addresses as it takes, up to this many: a process without any cannot even start
-/// a thread.
+/// The most bytes of addresses that a reservation must leave free; it leaves as many as it takes, up to this many. A
+/// process without free addresses cannot even start a thread.
 const ROOM_BYTES: u64 = GIB;
 
-/// The first address of a device without memory: in a part of the address space where systems map nothing, so that
-/// touching it faults.
+/// The first address of a device without memory. Systems map nothing in this part of the address space, so an access
+/// faults.
 const NOWHERE: u64 = 1 << 46;
 
 impl Memory {
@@ -92,7 +92,7 @@ impl Memory {
         Ok(Self::with(granularity, total_bytes, Some(file), spare))
     }
 
-    /// A device of so many bytes that are not there.
+    /// Returns a device of this many bytes without memory.
     pub(super) fn none(granularity: u64, total_bytes: u64) -> Self {
         Self::with(granularity, total_bytes, None, None)
     }
@@ -103,7 +103,7 @@ impl Memory {
         Self { granularity, file, state: Mutex::new(state) }
     }
 
-    /// Whether the device has memory, which it can share then.
+    /// Returns `true` if the device has memory, which it can then share.
     pub(super) fn can_share(&self) -> bool {
         self.file.is_some()
     }
@@ -112,14 +112,14 @@ impl Memory {
         if self.can_share() { Ok(()) } else { Err(failed(call, SHARING)) }
     }
 
-    /// Addresses come from the system aligned to a page only, so one granule more is asked for, and the room that is to
-    /// stay; then the ends are cut off.
+    /// The system aligns addresses to a page only. So this requests one granule more, and the room that must stay free,
+    /// and then cuts off the ends.
     pub(super) fn reserve(&self, bytes: u64) -> Result<u64> {
         const CALL: &str = "reserve";
         let mut state = self.lock();
         state.ledger.check_size(CALL, bytes)?;
         if !self.can_share() {
-            // One granule lies between two ranges.
+            // One granule separates two ranges.
             let next = bytes.checked_add(self.granularity).and_then(|step| state.next.checked_add(step));
             let at = std::mem::replace(&mut state.next, next.ok_or_else(|| failed(CALL, "no addresses are left"))?);
             state.ledger.add_range(at, bytes);
@@ -128,7 +128,7 @@ impl Memory {
         let spare = self.granularity + bytes.min(ROOM_BYTES);
         let asked = bytes.checked_add(spare).and_then(|asked| usize::try_from(asked).ok());
         let start = asked.ok_or(Errno::NOMEM).and_then(os::reserve).map_err(|error| match error {
-            // Valgrind says so of what is too long.
+            // Valgrind returns `EINVAL` for a size that is too large.
             Errno::NOMEM | Errno::INVAL => state.no_addresses(CALL, bytes),
             error => refusal(CALL, error),
         })?;
@@ -136,7 +136,7 @@ impl Memory {
         let at = start.next_multiple_of(self.granularity);
         for (cut, size) in [(start, at - start), (at + bytes, start + asked - (at + bytes))] {
             if size > 0 {
-                // SAFETY: just reserved, and known here only. A refusal leaves a few addresses unused, no more.
+                // SAFETY: just reserved, and used by no other code. If this fails, a few addresses stay unused.
                 let _ = unsafe { os::release(cut, size as usize) };
             }
         }
@@ -150,7 +150,7 @@ impl Memory {
         let mut state = self.lock();
         state.ledger.check_unreserve(at, bytes)?;
         if self.can_share() {
-            // SAFETY: the ledger knows it as a range of ours; that nothing uses it is the caller's promise.
+            // SAFETY: the ledger knows it as a range of ours; the caller promises that nothing uses it.
             unsafe { os::release(at, bytes as usize) }.map_err(|error| refusal("unreserve", error))?;
         }
         state.ledger.remove_range(at);
@@ -165,13 +165,13 @@ impl Memory {
         })
     }
 
-    /// A chunk with a file of its own, which [`Self::export`] can hand out.
+    /// Makes a chunk with a file of its own, which [`Self::export`] can export.
     pub(super) fn create_shareable(&self, bytes: u64) -> Result<RawChunk> {
         self.check_sharing("create_shareable")?;
         self.adopt(bytes, || os::open_sealed_file(bytes).map(Backing::File))
     }
 
-    /// Another holder of a shareable chunk's memory.
+    /// Exports a shareable chunk's memory as a file, which also keeps the memory.
     pub(super) fn export(&self, chunk: RawChunk) -> Result<OwnedFd> {
         const CALL: &str = "export";
         let state = self.lock();
@@ -183,19 +183,19 @@ impl Memory {
         }
     }
 
-    /// As [`export`](Self::export), for a process that is to read only.
+    /// As [`export`](Self::export), for a process that may only read.
     pub(super) fn export_to_read(&self, chunk: RawChunk) -> Result<OwnedFd> {
         let file = self.export(chunk)?;
         os::reopen_to_read(&file).map_err(|error| refusal("export", error))
     }
 
-    /// A chunk of memory that another device exported: a sealed file of exactly `bytes`.
+    /// Imports memory that another device exported: a sealed file of exactly `bytes`.
     pub(super) fn import(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
         self.check_sharing("import")?;
         self.import_file(file, bytes, true)
     }
 
-    /// As [`import`](Self::import), to be mapped readable only.
+    /// As [`import`](Self::import), for a chunk that is mapped readable only.
     pub(super) fn import_to_read(&self, file: OwnedFd, bytes: u64) -> Result<RawChunk> {
         self.check_sharing("import_to_read")?;
         self.import_file(file, bytes, false)
@@ -226,14 +226,14 @@ impl Memory {
         let mut state = self.lock();
         let outcome = match (state.ledger.check_map(chunk, at, bytes)?, &self.file) {
             (Backing::None, _) | (_, None) => Ok(()),
-            // SAFETY: the ledger found the place inside a range of ours, with nothing mapped there.
+            // SAFETY: the ledger found the place inside a range of ours, and nothing is mapped there.
             (Backing::Extent(offset), Some(all)) => unsafe { os::map(at, bytes as usize, all, *offset, true) },
             // SAFETY: as above.
             (Backing::File(file), _) => unsafe { os::map(at, bytes as usize, file, 0, true) },
             (Backing::Import(file, writes), _) => {
                 // SAFETY: as above.
                 let mapped = unsafe { os::map(at, bytes as usize, file, 0, *writes) };
-                // SAFETY: it was mapped just now.
+                // SAFETY: it was just mapped.
                 mapped.and_then(|()| unsafe { os::keep_from_forks(at, bytes as usize) })
             }
         };
@@ -250,7 +250,7 @@ impl Memory {
         let mut state = self.lock();
         state.ledger.check_unmap(at, bytes)?;
         if let Some(file) = &self.file {
-            // SAFETY: the ledger knows it as a mapping of ours; that nothing uses it is the caller's promise.
+            // SAFETY: the ledger knows it as a mapping of ours; the caller promises that nothing uses it.
             unsafe { state.unmap(at, bytes, (self.granularity, file)) }.map_err(|error| refusal("unmap", error))?;
         }
         let leftover = state.ledger.remove_mapping(at);
@@ -259,12 +259,12 @@ impl Memory {
         Ok(())
     }
 
-    /// Bytes of chunks that are held.
+    /// Returns the bytes of chunks that have a holder.
     pub(super) fn used_bytes(&self) -> u64 {
         self.lock().ledger.used_bytes()
     }
 
-    /// Bytes of the machine's memory that chunks hold because they were touched.
+    /// Returns the bytes of the machine's memory that chunks occupy because they were touched.
     pub(super) fn resident_bytes(&self) -> Result<u64> {
         let state = self.lock();
         let own = state.ledger.backings().map(|backing| match backing {
@@ -279,13 +279,13 @@ impl Memory {
         lock(&self.state)
     }
 
-    /// Writes a chunk down that is a file by itself.
+    /// Records a chunk that has a file of its own.
     fn adopt(&self, bytes: u64, backing: impl FnOnce() -> rustix::io::Result<Backing>) -> Result<RawChunk> {
         self.lock().ledger.create(bytes, || backing().map_err(|error| refusal("create", error)))
     }
 
-    /// Returns a chunk's memory to the system after its last holder let go. Without the lock, because freeing the
-    /// pages of a large chunk takes milliseconds; the bytes count as used until it is done.
+    /// Returns a chunk's memory to the system after its last holder is gone. Without the lock, because freeing the
+    /// pages of a large chunk takes milliseconds. The bytes count as used until it is done.
     fn give_back(&self, leftover: Option<Leftover<Backing>>) {
         let Some(Leftover { bytes, backing }) = leftover else { return };
         let offset = match backing {
@@ -294,7 +294,7 @@ impl Memory {
                 None
             }
             Backing::None => None,
-            // Where the hole cannot be punched the pages stay: the extent must not be used again (zero-fresh).
+            // If the hole cannot be punched, the pages stay, and the extent must not be reused (zero-fresh).
             Backing::Extent(offset) => {
                 self.file.as_ref().filter(|file| os::punch(file, offset, bytes).is_ok()).map(|_| offset)
             }
@@ -306,11 +306,12 @@ impl Memory {
         state.ledger.gave_back(bytes);
     }
 
-    /// Cold: a mapping that the system refused. It may have taken the reservation away before it failed, so that is
-    /// put back; where that fails as well, nothing had been taken (the limit on mappings is checked first).
+    /// Cold: handles a mapping that the system refused. The system may have removed the reservation before it failed,
+    /// so the reservation is restored. If that fails as well, it was not removed (the limit on mappings is checked
+    /// first).
     #[cold]
     fn undo_map(&self, at: u64, bytes: u64, error: Errno) -> DriverError {
-        // SAFETY: the ledger found the place inside a range of ours, with nothing mapped there.
+        // SAFETY: the ledger found the place inside a range of ours, and nothing is mapped there.
         let _ = unsafe { os::unmap(at, bytes as usize) };
         refusal("map", error)
     }
@@ -323,19 +324,20 @@ impl Drop for Memory {
         }
         let state = self.state.get_mut();
         for (at, bytes) in state.ledger.ranges() {
-            // SAFETY: a range of ours. The device is gone, and with it all work; its addresses end here by contract.
+            // SAFETY: the range is ours. The device is gone with all its work; its addresses end here by contract.
             let _ = unsafe { os::release(at, bytes as usize) };
         }
         if let Some(spare) = state.spare.take() {
-            // SAFETY: mapped here and not used.
+            // SAFETY: mapped by this type and unused.
             let _ = unsafe { os::release(spare, self.granularity as usize) };
         }
     }
 }
 
 impl State {
-    /// A mapping that replaces the middle of a range can leave the process with one more than the limit, and then the
-    /// system refuses every mapping, also the one that makes addresses reserved again. So the spare one goes first.
+    /// Unmaps a part of a range. That can leave the process with one mapping more than the limit, and the system then
+    /// refuses every mapping, also the one that makes addresses reserved again. In that case the spare mapping is
+    /// released first.
     ///
     /// # Safety
     /// As of [`os::unmap`].
@@ -346,7 +348,7 @@ impl State {
         if outcome == Err(Errno::NOMEM)
             && let Some(spare) = self.spare.take()
         {
-            // SAFETY: mapped here and not used.
+            // SAFETY: mapped by this type and unused.
             let _ = unsafe { os::release(spare, size) };
             // SAFETY: the caller's condition.
             outcome = unsafe { os::unmap(at, bytes as usize) };
@@ -355,7 +357,7 @@ impl State {
         outcome
     }
 
-    /// Cold: the process has no more addresses, in words.
+    /// Cold: the error of a process without free addresses.
     #[cold]
     fn no_addresses(&self, call: &'static str, bytes: u64) -> DriverError {
         let (count, reserved) = self.ledger.ranges().fold((0u64, 0u64), |(n, sum), (_, bytes)| (n + 1, sum + bytes));
@@ -374,7 +376,7 @@ impl State {
 }
 
 impl Extents {
-    /// An extent without pages. INVARIANTS: one-extent, zero-fresh.
+    /// Takes an extent without pages. INVARIANTS: one-extent, zero-fresh.
     fn take(&mut self, bytes: u64, file: &OwnedFd) -> Result<u64> {
         if let Some(offset) = self.free.get_mut(&bytes).and_then(Vec::pop) {
             return Ok(offset);
@@ -384,7 +386,7 @@ impl Extents {
         let end = end.ok_or(DriverError::OutOfMemory { call: "create", bytes })?;
         if end > self.file_bytes {
             let grown = end.max(self.file_bytes + FILE_STEP_BYTES).min(i64::MAX as u64);
-            // Where the file may not have the whole step, what is needed now may do.
+            // If the file may not grow by the whole step, it grows by the bytes that are needed now.
             let outcome = os::resize(file, grown).map(|()| grown).or_else(|_| os::resize(file, end).map(|()| end));
             self.file_bytes = outcome.map_err(|error| refusal("create", error))?;
         }
@@ -393,8 +395,8 @@ impl Extents {
     }
 }
 
-/// Why a call fails that gets no memory and needs no addresses that the process has not: it has too many mappings, or
-/// more addresses than it may by now.
+/// Returns the error of a call that the system refused although it needs neither memory nor addresses: the process has
+/// too many mappings, or more addresses than its limit allows.
 #[cold]
 fn no_mappings(call: &'static str) -> DriverError {
     if let (Some(limit), Some(bytes)) = (os::address_limit(), os::addresses())
@@ -412,8 +414,8 @@ fn no_mappings(call: &'static str) -> DriverError {
     )
 }
 
-/// The system's refusal in words. Running out of mappings looks like running out of memory (both are `ENOMEM`), and
-/// only the former happens to calls that get no memory.
+/// Returns the error for a refusal of the system. Running out of mappings looks like running out of memory (both are
+/// `ENOMEM`), and only the former happens to calls that allocate no memory.
 pub(super) fn refusal(call: &'static str, error: Errno) -> DriverError {
     match (call, error) {
         ("map" | "unmap" | "protect", Errno::NOMEM) => no_mappings(call),
@@ -450,9 +452,9 @@ mod tests {
 
     use super::*;
 
-    /// Files that are given away: of this user alone, sealed, plain; and what another gives is looked at first.
+    /// Exported files are accessible to this user only, sealed and plain. Imported files are checked first.
     #[test]
-    #[cfg_attr(miri, ignore)] // It has no files in memory.
+    #[cfg_attr(miri, ignore)] // Miri has no memory files.
     fn files_of_chunks_are_sealed_and_others_are_refused() {
         let host = Memory::new(2 * MIB, GIB).unwrap();
         let chunk = host.create_shareable(2 * MIB).unwrap();
@@ -473,7 +475,7 @@ mod tests {
         for (flags, seals) in [
             (MemfdFlags::empty(), SealFlags::empty()),
             (MemfdFlags::empty(), SealFlags::SHRINK),
-            // Of huge pages there may be none when one is touched.
+            // For huge pages the system may have none left at an access.
             (MemfdFlags::HUGETLB, sized),
         ] {
             let Some(file) = made(flags, seals) else { continue };

@@ -1,14 +1,14 @@
 //! The host device: real virtual memory and real threads, on a machine without a GPU.
 //!
-//! Kernels are closures, streams run at once with each other, memory is mapped and given back in chunks: what is
-//! right or wrong in a program's order on a GPU is so here. It keeps a GPU's rules where the machine would allow more
-//! (a chunk is mapped whole, in granules of 2 MiB by default).
+//! Kernels are closures, streams run concurrently, and memory is mapped and released in chunks, so a program's order is
+//! right or wrong here as it is on a GPU. The device keeps a GPU's rules even if the machine would allow more (a chunk
+//! is mapped whole, in granules of 2 MiB by default).
 //!
 //! This file joins `memory`, `streams` and `times`, which do not know each other: it runs the items of streams on
 //! addresses.
 //!
 //! Invariants: `memory-outlives-work`: the workers hold the memory, so it is unmapped after the last item of work, also
-//! where work itself drops the device.
+//! if work itself drops the device.
 
 mod memory;
 mod os;
@@ -40,46 +40,46 @@ use crate::{
     RawTime, Result, StreamFlags, Work, process,
 };
 
-/// How a host device is made.
+/// The settings of a host device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostConfig {
     /// The device's memory in bytes: the most that its chunks may have together. It may be more than the machine has,
-    /// for memory costs nothing until it is touched; a program that touches more than the machine has is ended by the
-    /// system, as any program is.
+    /// because memory costs nothing until it is touched. If a program touches more than the machine has, the system
+    /// ends it, like any program.
     pub total_bytes: u64,
     /// Chunks are multiples of this many bytes and are mapped at multiples of it: a power of two, and at least a page.
     pub granularity: u64,
-    /// Who runs the work.
+    /// The threads that run work.
     pub schedule: Schedule,
-    /// Whether there is memory. Without, addresses are numbers at which nothing is: copies and fills do nothing,
-    /// closures run and have no memory to look at, nothing can be shared, and `total_bytes` may be any number.
+    /// `false` for a device without memory. Its addresses name no memory: copies and fills do nothing, closures run but
+    /// have no device memory, nothing can be shared, and `total_bytes` may be any number.
     pub memory: bool,
 }
 
 impl Default for HostConfig {
-    /// 64 GiB in granules of 2 MiB, as a GPU has them; work runs in parallel.
+    /// 64 GiB in granules of 2 MiB, as on a GPU; work runs in parallel.
     fn default() -> Self {
         Self { total_bytes: 64 * GIB, granularity: 2 * MIB, schedule: Schedule::Parallel, memory: true }
     }
 }
 
-/// How long a worker without work stays: longer than the pauses of a program that is at work.
+/// The time after which an idle worker ends: longer than the pauses of a busy program.
 const WORKER_IDLE_LIFE: Duration = Duration::from_secs(2);
 
-/// What the contract counts [`Work::Protect`] in. On machines with larger pages it is not offered.
+/// The unit of [`Work::Protect`] in the contract. On machines with larger pages the call is not supported.
 const PROTECT_BYTES: u64 = 4096;
 
 /// The host device.
 ///
-/// Dropping it waits until all work is done, and gives all its memory back. Where work of any host device drops the
-/// last reference, that waits for nothing, and the memory goes after the work.
+/// The drop waits until all work is done, and releases all memory. If work of any host device drops the last reference,
+/// the drop does not wait, and the memory is released after the work.
 ///
-/// A closure that panics loses the device: no further work begins, what waits is dropped, and calls that need work done
-/// return [`DriverError::Lost`] with the message of the panic. A call that names an event returns it only once nothing
-/// of the event's stream runs any more, so memory can be taken from under lost work.
+/// A closure that panics loses the device: no further work begins, queued work is dropped, and calls that need
+/// completed work return [`DriverError::Lost`] with the message of the panic. A call that names an event returns this
+/// error only once no work of the event's stream runs any more, so that the memory of lost work can be released.
 ///
-/// A closure that blocks on an event behind itself gets an error: in its own stream, or by way of other streams of the
-/// device that wait for it.
+/// A closure that blocks on an event which comes after itself gets an error, whether the event is in its own stream or
+/// in another stream of the device that waits for it.
 pub struct HostDriver {
     config: HostConfig,
     memory: Arc<Memory>,
@@ -87,16 +87,16 @@ pub struct HostDriver {
     times: Times,
     /// INVARIANT: memory-outlives-work.
     pages: Arc<Pages>,
-    /// Other devices' memory that work of this one uses. INVARIANT: memory-outlives-work.
+    /// Memory of other devices that work of this one uses. INVARIANT: memory-outlives-work.
     borrowed: Arc<Borrowed>,
 }
 
 impl HostDriver {
-    /// Makes a device. There may be several in a process; they know nothing of each other.
+    /// Opens a device. A process may have several; they do not know each other.
     ///
     /// # Errors
-    /// If the granularity is not a power of two of at least a page, the system refuses a file or a thread, or this
-    /// process was forked from one that had a device.
+    /// The granularity is not a power of two of at least a page, the system refuses a file or a thread, or this process
+    /// was forked from one that had a device.
     pub fn new(config: HostConfig) -> Result<Self> {
         process::open_device()?;
         let least = if config.memory { page_bytes() } else { 1 };
@@ -121,26 +121,27 @@ impl HostDriver {
         Ok(Self { config, memory, streams, times: Times::new(clock), pages, borrowed })
     }
 
-    /// Bytes of all chunks that are not destroyed or still mapped.
+    /// Returns the bytes of all chunks that are not destroyed or are still mapped.
     pub fn used_bytes(&self) -> u64 {
         self.memory.used_bytes()
     }
 
-    /// Bytes of the machine's memory that the chunks really hold: those that were touched.
+    /// Returns the bytes of the machine's memory that the chunks occupy: the bytes that were touched.
     ///
     /// # Errors
-    /// If the system does not say.
+    /// The system does not report it.
     pub fn resident_bytes(&self) -> Result<u64> {
         self.memory.resident_bytes()
     }
 
-    /// Whether it has to do with other devices: with memory, and where waiting for them keeps no thread.
+    /// Returns `true` if the device works together with other devices: it has memory, and waits for other devices do
+    /// not block a thread.
     fn has_peers(&self) -> bool {
         self.config.memory && self.config.schedule != Schedule::AtOnce
     }
 
-    /// Threads that run work at present, idle ones included; about [`WORKERS_MAX`] at most, more only where they wait
-    /// for each other, and none with [`Schedule::Seeded`].
+    /// Returns the number of threads that run work, idle ones included. About [`WORKERS_MAX`] at most, more only if
+    /// they wait for each other, and none unless the schedule is [`Schedule::Parallel`].
     pub fn workers(&self) -> usize {
         self.streams.workers()
     }
@@ -214,7 +215,7 @@ unsafe impl Driver for HostDriver {
         Ok(self.has_peers() && peer == Peer::Host)
     }
 
-    /// All memory of the process is open to all its threads.
+    /// All threads of the process can access all its memory.
     fn let_in(&self, _at: u64, _bytes: u64, peers: &[(Peer, PeerAccess)]) -> Result<()> {
         match peers.iter().find(|(peer, _)| *peer != Peer::Host) {
             None => Ok(()),
@@ -295,7 +296,7 @@ unsafe impl Driver for HostDriver {
         self.streams.block_on(Packed(event.0)).map_err(|why| explain("block_on", event.0, why))
     }
 
-    /// Events are numbers: there is nothing to forget.
+    /// Events are numbers, so nothing is kept for them.
     fn forget(&self, _event: RawEvent) {}
 
     fn record_time(&self, stream: RawStream) -> Result<RawTime> {
@@ -323,12 +324,12 @@ impl Execute for Executor {
                 task();
             }
             _ if !self.has_memory => {}
-            // Which sides are device memory makes no difference here.
+            // It makes no difference here which sides are device memory.
             Work::Copy { to, from, bytes, kind: _ } => {
                 let (to, from) = (pointer(to), pointer(from).cast_const());
-                // Programs of CUDA's own calls may copy between bytes that overlap; that is found elsewhere.
+                // Programs that make CUDA's own calls may copy between overlapping bytes; other code reports that.
                 // SAFETY: by the promise of `submit` both ranges are mapped (or host memory that lives) until now, and
-                // nothing unordered with this work conflicts.
+                // no unordered work conflicts.
                 unsafe { std::ptr::copy(from, to, bytes as usize) };
             }
             // SAFETY: as above, from bytes that the work keeps.
@@ -347,7 +348,7 @@ impl Execute for Executor {
     }
 }
 
-/// Cold: the system's refusal of a thread, in words.
+/// Cold: the message for the system's refusal of a thread.
 #[cold]
 fn no_thread(error: &std::io::Error) -> String {
     format!(
@@ -360,12 +361,13 @@ fn page_bytes() -> u64 {
     rustix::param::page_size() as u64
 }
 
-/// Device addresses are machine addresses, exposed when they were reserved (or by the owner of host memory).
+/// Returns a device address as a pointer. Device addresses are machine addresses, exposed when they were reserved (or
+/// by the owner of host memory).
 fn pointer(at: u64) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(at as usize)
 }
 
-/// Cold: a refusal of the streams in the words of the contract.
+/// Cold: the contract's error for a refusal of the streams.
 #[cold]
 fn explain(call: &'static str, handle: u64, why: Refusal) -> DriverError {
     match why {

@@ -1,7 +1,7 @@
 //! The system calls of the host device's memory, each as one function with its conditions. No bookkeeping.
 //!
-//! Why a memory file and not anonymous memory: one chunk can be mapped at several addresses at once, it outlives
-//! its mappings, and it can be handed to another process.
+//! A memory file has three advantages over anonymous memory: one chunk can be mapped at several addresses at once, it
+//! outlives its mappings, and it can be passed to another process.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -12,15 +12,15 @@ use rustix::io::{Errno, Result};
 use rustix::mm::{self, MapFlags, MprotectFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
 
-/// Reserves addresses; touching them faults. They cost nothing.
+/// Reserves addresses; an access faults. They cost nothing.
 pub(super) fn reserve(bytes: usize) -> Result<u64> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: without an address the system picks an unused place.
+    // SAFETY: without an address the system chooses an unused place.
     let at = unsafe { mm::mmap_anonymous(null_mut(), bytes, ProtFlags::empty(), flags) }?;
     Ok(at.expose_provenance() as u64)
 }
 
-/// Gives addresses back to the system, whatever is mapped there.
+/// Returns addresses to the system, with all mappings there.
 ///
 /// # Safety
 /// `at..at + bytes` is whole pages inside one [`reserve`], or one [`map_nothing`], and nothing uses them any more.
@@ -29,10 +29,11 @@ pub(super) unsafe fn release(at: u64, bytes: usize) -> Result<()> {
     unsafe { mm::munmap(pointer(at), bytes) }
 }
 
-/// Puts `bytes` of a file from `offset` on at `at`, readable and, if wanted, writable, in place of what was there.
+/// Maps `bytes` of a file from `offset` on at `at`, readable and, if `writes`, writable. It replaces former mappings
+/// there.
 ///
 /// # Safety
-/// `at..at + bytes` is whole pages inside one [`reserve`], and nothing uses what was there.
+/// `at..at + bytes` is whole pages inside one [`reserve`], and nothing uses the former mappings.
 pub(super) unsafe fn map(at: u64, bytes: usize, file: impl AsFd, offset: u64, writes: bool) -> Result<()> {
     let protection = if writes { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
     let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
@@ -40,9 +41,9 @@ pub(super) unsafe fn map(at: u64, bytes: usize, file: impl AsFd, offset: u64, wr
     unsafe { mm::mmap(pointer(at), bytes, protection, flags, file, offset) }.map(drop)
 }
 
-/// A mapping that allows no access and becomes one with no other, because a file lies behind it.
+/// Makes a mapping without access. The system does not merge it with another mapping, because it has a file.
 pub(super) fn map_nothing(bytes: usize, file: impl AsFd) -> Result<u64> {
-    // SAFETY: the system chooses the place, so no page of anyone is replaced.
+    // SAFETY: the system chooses the place, so the mapping replaces no page.
     let at = unsafe { mm::mmap(null_mut(), bytes, ProtFlags::empty(), MapFlags::SHARED, file, 0) }?;
     Ok(at.expose_provenance() as u64)
 }
@@ -67,10 +68,12 @@ pub(super) unsafe fn protect(at: u64, bytes: usize, allowed: bool) -> Result<()>
     unsafe { mm::mprotect(pointer(at), bytes, flags) }
 }
 
-/// Memory files of other kinds than this are refused: of huge pages there may be none when one is touched.
+/// The file system of accepted memory files. Others are refused: for huge pages the system may have none left at an
+/// access.
 const TMPFS: u64 = 0x0102_1994;
 
-/// A memory file that only this user may open, and none run. Where the system is older than that seal, without it.
+/// Makes a memory file that only this user may open and nobody may execute. On systems without that seal it is made
+/// without.
 fn create_file(name: &str) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = match fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
@@ -81,15 +84,15 @@ fn create_file(name: &str) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// A memory file of no bytes that can grow and not shrink; it has no name and ends with its last holder.
+/// Makes an empty memory file that can grow but not shrink. It has no name and ends with its last holder.
 pub(super) fn open_file() -> Result<OwnedFd> {
     let file = create_file("millpond")?;
     fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::SEAL)?;
     Ok(file)
 }
 
-/// A memory file of exactly `bytes`, which no holder can resize: a holder in another process must
-/// not be able to take pages from under our mappings.
+/// Makes a memory file of exactly `bytes`, which no holder can resize, so that a holder in another process cannot
+/// remove pages under our mappings.
 pub(super) fn open_sealed_file(bytes: u64) -> Result<OwnedFd> {
     let file = create_file("millpond chunk")?;
     resize(&file, bytes)?;
@@ -97,7 +100,7 @@ pub(super) fn open_sealed_file(bytes: u64) -> Result<OwnedFd> {
     Ok(file)
 }
 
-/// The size of a memory file of plain pages that can be neither shrunk nor grown; an error for any other.
+/// Returns the size of a memory file of plain pages that can neither shrink nor grow; an error for any other file.
 pub(super) fn sealed_bytes(file: impl AsFd) -> Result<u64> {
     let needed = SealFlags::SHRINK | SealFlags::GROW;
     let is_plain = fs::fstatfs(&file)?.f_type as u64 == TMPFS;
@@ -107,18 +110,18 @@ pub(super) fn sealed_bytes(file: impl AsFd) -> Result<u64> {
     Ok(fs::fstat(&file)?.st_size as u64)
 }
 
-/// Another description of a memory file, that can only be read from.
+/// Opens a memory file again, for reading only.
 pub(super) fn reopen_to_read(file: impl AsFd) -> Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Whether a file can be written to by whoever has this description of it.
+/// Returns `true` if the file can be written to through this descriptor.
 pub(super) fn can_write(file: impl AsFd) -> Result<bool> {
     Ok(fs::fcntl_getfl(file)? & OFlags::ACCMODE == OFlags::RDWR)
 }
 
-/// Processes forked from this one do not get what is mapped there.
+/// Keeps forked processes from inheriting the pages that are mapped there.
 ///
 /// # Safety
 /// `at..at + bytes` is whole pages, mapped by [`map`].
@@ -127,8 +130,8 @@ pub(super) unsafe fn keep_from_forks(at: u64, bytes: usize) -> Result<()> {
     unsafe { mm::madvise(pointer(at), bytes, mm::Advice::LinuxDontFork) }
 }
 
-/// Sets a file's size. Bytes past the old size are zero and cost nothing until they are touched. The system ends a
-/// process that asks for more than it may have (`SIGXFSZ`), so that is not asked for.
+/// Sets a file's size. Bytes past the old size are zero and cost nothing until they are touched. A size over the
+/// process's limit is refused here, because the system would end the process for it (`SIGXFSZ`).
 pub(super) fn resize(file: impl AsFd, bytes: u64) -> Result<()> {
     if file_limit().is_some_and(|limit| bytes > limit) {
         return Err(Errno::FBIG);
@@ -136,24 +139,24 @@ pub(super) fn resize(file: impl AsFd, bytes: u64) -> Result<()> {
     fs::ftruncate(file, bytes)
 }
 
-/// The most bytes that a file of this process may have, where there is a limit.
+/// Returns the most bytes that a file of this process may have, if there is a limit.
 pub(super) fn file_limit() -> Option<u64> {
     getrlimit(Resource::Fsize).current
 }
 
-/// The most bytes of addresses that this process may have, where there is a limit.
+/// Returns the most bytes of addresses that this process may have, if there is a limit.
 pub(super) fn address_limit() -> Option<u64> {
     getrlimit(Resource::As).current
 }
 
-/// The bytes of addresses that this process has, where the system says so.
+/// Returns the bytes of addresses that this process has, if the system reports them.
 pub(super) fn addresses() -> Option<u64> {
     let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = pages.split(' ').next()?.parse().ok()?;
     Some(pages * rustix::param::page_size() as u64)
 }
 
-/// Gives the pages of a part of a file back to the system; it reads as zero from then on.
+/// Returns the pages of a part of a file to the system; the part then reads as zero.
 pub(super) fn punch(file: impl AsFd, offset: u64, bytes: u64) -> Result<()> {
     loop {
         match fs::fallocate(&file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, bytes) {
@@ -163,12 +166,12 @@ pub(super) fn punch(file: impl AsFd, offset: u64, bytes: u64) -> Result<()> {
     }
 }
 
-/// Bytes of the machine's memory that a file holds.
+/// Returns the bytes of the machine's memory that a file occupies.
 pub(super) fn resident_bytes(file: impl AsFd) -> Result<u64> {
     Ok(fs::fstat(file)?.st_blocks as u64 * 512)
 }
 
-/// The machine address as a pointer. Reserved memory is exposed to the caller as numbers all along.
+/// Returns a machine address as a pointer. Reserved memory is exposed to the caller as numbers anyway.
 fn pointer(at: u64) -> *mut c_void {
     std::ptr::with_exposed_provenance_mut(at as usize)
 }

@@ -1,5 +1,5 @@
-//! The primitives that the streams are built of, in one place: `tests/schedules.rs` compiles the streams a second time
-//! over a twin of this file, in which a controlled scheduler chooses every interleaving.
+//! The primitives of the streams, in one place: `tests/schedules.rs` compiles the streams a second time with a twin of
+//! this file, in which a controlled scheduler chooses every interleaving.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -9,17 +9,17 @@ pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
 pub(crate) use std::thread::{self, JoinHandle, ThreadId};
 pub(crate) use std::thread_local;
 
-/// Locks. No code of a caller runs under a lock of the streams, so a poisoned one holds whole data.
+/// Takes a lock. No code of a caller runs under a lock of the streams, so the data of a poisoned lock is consistent.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sleeps until notified (or for no reason).
+/// Sleeps until it is notified, or wakes spuriously.
 pub(crate) fn sleep<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sleeps until notified (or for no reason), or for `life`; whether it was for `life`.
+/// Sleeps until it is notified or wakes spuriously, at most for `life`. Returns `true` if that time has passed.
 pub(crate) fn sleep_for<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,

@@ -1,5 +1,6 @@
-//! The streams with plain threads: small enough for Miri (`cargo +nightly miri test -p millpond-driver --lib`), which
-//! also reorders what the memory model lets it. `tests/schedules.rs` has the interleavings.
+//! Tests of the streams with plain threads: small enough for Miri (`cargo +nightly miri test -p millpond-driver
+//! --lib`), which also makes the reorderings that the memory model allows. `tests/schedules.rs` tests the
+//! interleavings.
 
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -25,11 +26,11 @@ fn device(schedule: Schedule) -> Arc<Streams<Calls>> {
     Streams::new(Calls, schedule, Duration::from_millis(1)).unwrap()
 }
 
-/// A number without any protection: only the order of the streams makes using it right, and Miri sees where not.
+/// A number without any protection: only the order of the streams makes its use right, and Miri reports a wrong use.
 #[derive(Default)]
 struct Bare(UnsafeCell<u64>);
 
-// SAFETY: used by work that the streams put in order.
+// SAFETY: only work that the streams order uses it.
 unsafe impl Sync for Bare {}
 
 impl Bare {
@@ -92,7 +93,7 @@ fn a_loss_drops_what_waits() {
     device.submit(stream, &mut Some(Box::new(|| std::panic::resume_unwind(Box::new("boom"))))).unwrap();
     for _ in 0..3 {
         let held = held.clone();
-        // The loss may have come already.
+        // The device may be lost already.
         let _ = device.submit(stream, &mut Some(Box::new(move || held.store(1, Ordering::Relaxed))));
     }
     let lost = Refusal::Lost("stream 4: a kernel panicked: boom".to_owned());
@@ -101,7 +102,7 @@ fn a_loss_drops_what_waits() {
     assert_eq!((Arc::strong_count(&held), held.load(Ordering::Relaxed)), (1, 0));
 }
 
-/// The numbers of a stream's work end after years: it is reported, and its slot is not used again.
+/// The numbers of a stream's work run out after years: the stream reports it, and its slot is not reused.
 #[test]
 fn a_stream_that_has_used_up_its_numbers_is_reported() {
     let device = device(Schedule::Parallel);

@@ -1,7 +1,7 @@
-//! Times of the host device's streams: taken by an item of work when the stream gets to it.
+//! Times of the host device's streams: an item of work takes the time when the stream reaches it.
 //!
-//! Knows no streams. With threads the clock is the machine's. A seeded schedule has no clock of its own: there each
-//! item that the device runs counts as a microsecond, so that a program that is run again gets the same times.
+//! Knows no streams. With threads the clock is the machine's. A seeded schedule counts each item that the device runs
+//! as a microsecond, so that a program gets the same times each time it runs.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,17 +12,17 @@ use crate::errors::{failed, unknown};
 use crate::locks::{Guard, Leaf, Mutex, lock};
 use crate::{RawTime, Result};
 
-/// What the device's time is.
+/// The clock of a device.
 #[derive(Debug)]
 pub(super) enum Clock {
-    /// The machine's, from here.
+    /// The machine's clock, from this instant.
     Machine(Instant),
-    /// How many items ran.
+    /// The number of items that ran.
     Items(AtomicU64),
 }
 
 impl Clock {
-    /// An item runs.
+    /// Counts an item.
     #[inline]
     pub(super) fn count(&self) {
         if let Clock::Items(items) = self {
@@ -38,7 +38,7 @@ impl Clock {
     }
 }
 
-/// A time; empty until the stream gets there.
+/// A time; empty until the stream reaches it.
 type Taken = Arc<OnceLock<Duration>>;
 
 /// The times of a device.
@@ -54,12 +54,12 @@ impl Times {
         Self { clock, next: AtomicU64::new(1), taken: Mutex::default() }
     }
 
-    /// A time to be taken by the work that `submit` gets.
+    /// Returns a time that the submitted work takes. `submit` gets that work.
     pub(super) fn record(&self, submit: impl FnOnce(Box<dyn FnOnce() + Send>) -> Result<()>) -> Result<RawTime> {
         let (taken, clock) = (Taken::default(), Arc::clone(&self.clock));
         let place = Arc::clone(&taken);
         submit(Box::new(move || {
-            // It is set once: the work runs once.
+            // It is set once, because the work runs once.
             let _ = place.set(clock.now());
         }))?;
         let time = RawTime(self.next.fetch_add(1, Ordering::Relaxed));

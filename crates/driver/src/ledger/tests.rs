@@ -1,4 +1,4 @@
-//! The ledger against a naive twin, and each refusal by itself.
+//! The ledger against a naive twin, and each refusal on its own.
 
 use proptest::prelude::*;
 
@@ -114,7 +114,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The twin: which chunk backs each grain, by looking at all of them.
+/// The twin: it finds the chunk of each grain by looking at all of them.
 #[derive(Default)]
 struct Twin {
     chunks: Vec<(RawChunk, u64, bool)>,
@@ -128,7 +128,7 @@ impl Twin {
     }
 }
 
-/// Few cases under Miri, which is slow; no files of past failures.
+/// Few cases under Miri, which is slow; files of past failures are not written.
 fn config() -> ProptestConfig {
     let cases = if cfg!(miri) { 8 } else { 256 };
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }

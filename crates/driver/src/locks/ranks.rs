@@ -1,20 +1,20 @@
-//! In which order locks may be taken.
+//! The order in which locks may be taken.
 //!
-//! A thread that waits for a lock holds none of a later rank, so that no two threads wait for each other. Where several
-//! locks of one rank are held at once, those have an order of their own, which is said where the rank is listed. The
+//! A thread that waits for a lock holds none of a later rank, so no two threads wait for each other. If a thread holds
+//! several locks of one rank at once, these have an order of their own, which is stated where the rank is listed. The
 //! ranks of a crate come before those of the crates that it calls.
 
 /// The rank of a lock: a type without values.
 pub trait Rank {
-    /// What comes first may be taken first.
+    /// The position in the order: a lower one is taken first.
     const PLACE: u8;
-    /// What the lock guards, in words, for messages.
+    /// The guarded object, for messages.
     const NAME: &'static str;
-    /// Whether a thread may hold several locks of the rank at once.
+    /// `true` if a thread may hold several locks of the rank at once.
     const IS_SEVERAL: bool;
 }
 
-/// The rank of all locks under which no other lock is waited for. It comes after all others.
+/// The rank of all locks under which no thread waits for another lock. It comes after all others.
 #[derive(Debug)]
 pub enum Leaf {}
 
@@ -24,8 +24,8 @@ impl Rank for Leaf {
     const IS_SEVERAL: bool = false;
 }
 
-/// Lists the ranks of a crate, first what may be taken first, each with its name and whether a thread may hold several:
-/// all of them come before the place that is given. `FIRST` is where they begin.
+/// Lists the ranks of a crate in the order in which they are taken, each with its name and with `several` if a thread
+/// may hold several. All of them come before the given place. `FIRST` is the first place of the list.
 #[macro_export]
 #[doc(hidden)]
 macro_rules! ranks {
@@ -36,8 +36,8 @@ macro_rules! ranks {
         #[repr(u8)]
         enum Number { $($rank),* }
 
-        /// The place of the first of them.
-        #[allow(dead_code)] // It is for the crates above, and the topmost ones have none.
+        /// The place of the first rank.
+        #[allow(dead_code)] // For the crates above; the topmost crates have none above.
         $vis const FIRST: u8 = $end - [$($name),*].len() as u8;
 
         $(
@@ -54,20 +54,20 @@ macro_rules! ranks {
     };
 }
 
-/// Says that this thread holds a lock of a rank, for as long as it is there.
+/// Records that this thread holds a lock of a rank, until it is dropped.
 #[cfg(not(debug_assertions))]
 #[derive(Debug)]
 pub struct Held;
 
 #[cfg(not(debug_assertions))]
 impl Held {
-    /// The lock may be waited for.
+    /// Checks that this thread may wait for the lock.
     #[inline]
     pub(super) fn in_order<R: Rank>() -> Self {
         Self
     }
 
-    /// The lock is taken, and was not waited for.
+    /// Records a lock that was taken without waiting.
     #[inline]
     pub(super) fn tried<R: Rank>() -> Self {
         Self
@@ -77,14 +77,14 @@ impl Held {
 #[cfg(debug_assertions)]
 pub use checked::Held;
 
-/// Locks from this rank on may be waited for here.
+/// Checks that this thread may wait for locks from this rank on.
 ///
 /// # Panics
 /// As of [`lock`](super::lock).
 #[cfg_attr(debug_assertions, track_caller)]
 #[inline]
 pub fn may_wait<R: Rank>() {
-    // While a panic passes there would be no second one, but an abort.
+    // During a panic a second one would abort the process.
     if !std::thread::panicking() {
         drop(Held::in_order::<R>());
     }
@@ -97,22 +97,23 @@ mod checked {
 
     use super::Rank;
 
-    /// The locks of a rank that a thread holds: how many, the rank's name, and where the last of them was taken.
+    /// The locks of a rank that a thread holds: their number, the rank's name, and the place where the last of them was
+    /// taken.
     type Count = Cell<(u32, &'static str, &'static Location<'static>)>;
 
     thread_local! {
         static HELD: [Count; 256] = const { [const { Cell::new((0, "", Location::caller())) }; 256] };
     }
 
-    /// Says that this thread holds a lock of a rank, for as long as it is there.
+    /// Records that this thread holds a lock of a rank, until it is dropped.
     #[derive(Debug)]
     pub struct Held(u8);
 
     impl Held {
-        /// The lock may be waited for.
+        /// Checks that this thread may wait for the lock.
         ///
         /// # Panics
-        /// This thread holds one that comes later.
+        /// This thread holds a lock of a later rank.
         #[track_caller]
         pub(crate) fn in_order<R: Rank>() -> Self {
             let first = usize::from(R::PLACE) + usize::from(R::IS_SEVERAL);
@@ -127,7 +128,7 @@ mod checked {
             Self::tried::<R>()
         }
 
-        /// The lock is taken, and was not waited for.
+        /// Records a lock that was taken without waiting.
         #[track_caller]
         pub(crate) fn tried<R: Rank>() -> Self {
             let place = Location::caller();

@@ -1,4 +1,4 @@
-//! Whether this process was forked from one that used the library.
+//! The mark of a process that was forked from one that used the library.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,21 +6,21 @@ use crate::{DriverError, Result};
 
 static IS_FORKED: AtomicBool = AtomicBool::new(false);
 
-/// It was.
+/// Marks this process as forked.
 pub(super) fn set() {
     IS_FORKED.store(true, Ordering::Relaxed);
 }
 
-/// Whether this process was forked from one that used the library.
+/// Returns `true` if this process was forked from one that used the library.
 #[inline]
 pub fn is_forked() -> bool {
     IS_FORKED.load(Ordering::Relaxed)
 }
 
-/// Refuses where the process was forked from one that used the library.
+/// Returns an error if the process was forked from one that used the library.
 ///
 /// # Errors
-/// [`DriverError::Lost`], which says so.
+/// [`DriverError::Lost`], with this reason.
 #[inline]
 pub fn refuse_forked() -> Result<()> {
     if is_forked() { Err(forked()) } else { Ok(()) }

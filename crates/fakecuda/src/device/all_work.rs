@@ -1,4 +1,4 @@
-//! All work of a device at once: waited for, and an event after it. Either spoils what is being captured.
+//! All work of a device: waits for it, and events after it. Either invalidates captures.
 //!
 //! Knows the device's streams, also closed ones; see the module above.
 
@@ -9,19 +9,19 @@ use super::{Device, State, answer};
 use crate::current;
 
 impl Device {
-    /// Waits for all that was submitted, to closed streams as well.
+    /// Waits for all submitted work, also of closed streams.
     pub(crate) fn synchronize(&self) -> Result<(), Code> {
         self.spoil_all()?;
         self.wait_for_all()
     }
 
-    /// As [`synchronize`](Self::synchronize), whatever is being captured.
+    /// As [`synchronize`](Self::synchronize), without invalidating captures.
     pub(crate) fn wait_for_all(&self) -> Result<(), Code> {
         let ends = self.ends(&*self.state()?)?;
         ends.into_iter().try_for_each(|end| answer(self.host.block_on(end)))
     }
 
-    /// The ends of all that was submitted, to closed streams as well.
+    /// Returns the ends of all submitted work, also of closed streams.
     fn ends(&self, state: &State) -> Result<Vec<RawEvent>, Code> {
         let open = state.streams.values().map(|open| open.raw);
         let all = open.chain(state.legacy).chain(state.per_thread.values().copied());
@@ -29,13 +29,13 @@ impl Device {
         ends.chain(state.ended.iter().copied().map(Ok)).collect()
     }
 
-    /// Of what is closed the ends are kept that are not reached.
+    /// Keeps the end of a closed stream until it has completed.
     pub(super) fn note_end(&self, state: &mut State, end: RawEvent) {
         state.ended.retain(|end| self.host.is_over(*end) == Ok(false));
         state.ended.push(end);
     }
 
-    /// An event after all that was submitted. Who waits for the device later waits for it, too.
+    /// Records an event after all submitted work. A later wait for the device includes it.
     pub(crate) fn record_all(&self, event: Event) -> Result<(), Code> {
         self.spoil_all()?;
         let mut state = self.state()?;

@@ -1,8 +1,8 @@
 //! Allocations as `cuMemAlloc` and `cuMemAllocAsync` make them, over the device's chunks and mappings.
 //!
-//! Like a GPU it notices no wrong order: memory that was freed stays mapped, and serves the next allocation of its size
-//! at the same address; what is large and no pool's is unmapped. A free of what is no start of a live allocation is an
-//! error.
+//! Like a GPU it detects no wrong order: freed memory stays mapped, and the next allocation of its size gets the same
+//! address. Large memory that belongs to no pool is unmapped. Freeing an address that is not the start of a live
+//! allocation is an error.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -17,30 +17,31 @@ use crate::memory::answer;
 /// The allocations of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Allocations {
-    /// Bytes that each live one takes.
+    /// The bytes that each live allocation takes.
     live: BTreeMap<u64, u64>,
-    /// Freed ones, by the bytes that they take.
+    /// Freed allocations, by the bytes that they take.
     freed: HashMap<u64, Vec<u64>>,
-    /// Memory of alloc nodes: it is freed and there again with each launch.
+    /// Memory of alloc nodes: each launch frees it and allocates it again.
     nodes: BTreeMap<u64, u64>,
-    /// Whose memory goes with a context, and that one.
+    /// Allocations that are freed with a context, and that context.
     contexts: BTreeMap<u64, Context>,
 }
 
-/// Larger allocations that are no pool's go back to the system when they are freed, addresses and all.
+/// Allocations of at least this size that belong to no pool are returned to the system when they are freed, with their
+/// addresses.
 const KEPT: u64 = 32 * MIB;
 
-/// Memory of an alloc node lies so far behind the start of what it takes.
+/// The offset of an alloc node's memory in its allocation.
 const NODE_OFFSET: u64 = 512;
 
 impl Allocations {
-    /// What a context has; from now on it has nothing.
+    /// Returns the allocations that are freed with a context. The caller frees them.
     pub(crate) fn of_context(&mut self, context: Context) -> Vec<u64> {
         let all = self.contexts.iter().filter(|it| *it.1 == context);
         all.map(|it| *it.0).collect()
     }
 
-    /// Memory of alloc nodes whose graph will never be.
+    /// Frees memory of alloc nodes whose graph will never exist.
     pub(crate) fn drop_nodes(&mut self, nodes: &[u64]) {
         for at in nodes {
             if let Some(whole) = self.nodes.remove(at) {
@@ -51,7 +52,7 @@ impl Allocations {
 }
 
 impl Device {
-    /// Memory of so many bytes.
+    /// Allocates this many bytes.
     pub(crate) fn allocate(&self, bytes: usize) -> Result<u64, Code> {
         let whole = (bytes as u64).max(1).checked_next_multiple_of(2 * MIB).ok_or(Code::OUT_OF_MEMORY)?;
         let mut state = self.state()?;
@@ -68,14 +69,14 @@ impl Device {
         Ok(at)
     }
 
-    /// Memory that goes with the current context.
+    /// Allocates memory that is freed with the current context.
     pub(crate) fn allocate_in_context(&self, bytes: usize) -> Result<u64, Code> {
         let at = self.allocate(bytes)?;
         self.state()?.allocations.contexts.insert(at, current::context());
         Ok(at)
     }
 
-    /// Memory of an alloc node.
+    /// Allocates memory of an alloc node.
     pub(crate) fn allocate_node(&self, bytes: usize) -> Result<u64, Code> {
         let start = self.allocate(bytes.saturating_add(NODE_OFFSET as usize))?;
         let mut state = self.state()?;
@@ -86,7 +87,7 @@ impl Device {
         Ok(at)
     }
 
-    /// Memory is freed.
+    /// Frees memory.
     pub(crate) fn free(&self, at: u64) -> Result<(), Code> {
         self.free_in(&mut *self.state()?, at)
     }
@@ -98,26 +99,26 @@ impl Device {
         let whole = state.allocations.live.remove(&at).ok_or(Code::INVALID_VALUE)?;
         if state.allocations.contexts.remove(&at).is_some() && whole >= KEPT {
             state.memory.unmap(&self.host, at, whole)?;
-            // SAFETY: what was mapped there is unmapped.
+            // SAFETY: the range was just unmapped.
             return answer(unsafe { self.host.unreserve(at, whole) });
         }
         state.allocations.freed.entry(whole).or_default().push(at);
         Ok(())
     }
 
-    /// Whether an address is memory of this device.
+    /// Returns `true` if an address is memory of this device.
     pub(crate) fn contains(&self, at: u64) -> bool {
         self.state().is_ok_and(|state| state.memory.contains(at))
     }
 
-    /// The live allocation that an address is in: where it begins, and its bytes.
+    /// Returns the start and the size of the live allocation that contains an address.
     pub(crate) fn allocation_around(&self, at: u64) -> Option<(u64, u64)> {
         let state = self.state().ok()?;
         let (start, bytes) = state.allocations.live.range(..=at).next_back()?;
         (at - start < *bytes).then_some((*start, *bytes))
     }
 
-    /// The allocation that an address is in, or else the mapping.
+    /// Returns the allocation that contains an address, or else the mapping.
     pub(crate) fn range_around(&self, at: u64) -> Result<(u64, u64), Code> {
         let allocation = self.allocation_around(at);
         allocation.map_or_else(|| self.state()?.memory.mapping(at).ok_or(Code::INVALID_VALUE), Ok)

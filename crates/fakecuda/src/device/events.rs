@@ -15,28 +15,28 @@ use crate::current;
 #[derive(Debug)]
 pub(super) struct EventState {
     pub(super) context: Context,
-    /// What was recorded last, if anything.
+    /// The last recorded event, if there is one.
     pub(super) recorded: Option<RawEvent>,
-    /// Whether it takes times, and the one that it took last.
+    /// `true` if it takes times; `time` is the last one that it took.
     is_timed: bool,
     time: Option<RawTime>,
     reach: Reach,
 }
 
-/// Who can wait for an event.
+/// The processes that can wait for an event.
 #[derive(Debug)]
 enum Reach {
     /// This process.
     Own,
-    /// Also others, to whom it may be named.
+    /// Also other processes, for which it may have a name.
     Others(Option<Named>),
-    /// It is another process's.
+    /// The event belongs to another process.
     Opened(Arc<Opened>),
 }
 
-/// What it means to wait for an event.
+/// The object that a wait for an event waits for.
 enum Awaited {
-    /// It was never recorded: there is no wait.
+    /// Never recorded: there is no wait.
     Nothing,
     Recorded(RawEvent),
     Opened(Arc<Opened>),
@@ -66,7 +66,7 @@ impl Device {
         })
     }
 
-    /// Names an event to other processes.
+    /// Makes a name of an event for other processes.
     pub(crate) fn name_event(&self, event: Event) -> Result<EventName, Code> {
         let mut state = self.state()?;
         let known = state.events.get_mut(&event.0).ok_or(Code::INVALID_HANDLE)?;
@@ -96,7 +96,7 @@ impl Device {
         }
         state.graphs.spoil(stream, Code::CAPTURE_UNSUPPORTED)?;
         let raw = self.begin(&mut state, stream)?;
-        // A stream and its event are of one context.
+        // A stream and its event belong to the same context.
         let known = state.events.get_mut(&event.0).filter(|known| known.context == current::context());
         let known = known.ok_or(Code::INVALID_HANDLE)?;
         if known.is_timed {
@@ -105,7 +105,7 @@ impl Device {
         }
         let recorded = answer(self.host.record(raw))?;
         match &known.reach {
-            // Others wait for the record before, or made it.
+            // Other processes wait for the former record, or made it.
             Reach::Others(Some(_)) | Reach::Opened(_) => return Err(Code::ILLEGAL_STATE),
             _ => known.recorded = Some(recorded),
         }
@@ -122,7 +122,7 @@ impl Device {
         })
     }
 
-    /// The event may be of another context, also of another device.
+    /// Makes a stream wait for an event, which may belong to another context, also of another device.
     pub(crate) fn wait(&self, stream: Stream, event: Event) -> Result<(), Code> {
         let mut owner = None;
         let awaited = match self.recorded(event) {
@@ -177,7 +177,7 @@ impl Device {
         }
     }
 
-    /// The time from one record to another, in milliseconds.
+    /// Returns the time from one record to another, in milliseconds.
     pub(crate) fn elapsed(&self, from: Event, to: Event) -> Result<f32, Code> {
         for event in [from, to] {
             self.query(event)?;
@@ -190,7 +190,7 @@ impl Device {
         let (from, to) = (time(from)?, time(to)?);
         drop(state);
         let milliseconds = |from, to| answer(self.host.elapsed(from, to)).map(|it| it.as_secs_f32() * 1000.0);
-        // One of them is zero.
+        // One of the two is zero.
         Ok(milliseconds(from, to)? - milliseconds(to, from)?)
     }
 }

@@ -1,11 +1,11 @@
 //! Graphs: built, captured, instantiated, launched.
 //!
-//! Knows nodes and edges, and the host device that runs them. A launch spreads its nodes over a few streams of the
-//! host, with no order between them but the edges': a missing edge shows. Launches of one instance follow each other.
+//! Knows nodes and edges, and the host device that runs them. A launch distributes its nodes over a few streams of the
+//! host, which only the edges order, so that a missing edge shows. Launches of one instance follow each other.
 //!
-//! Stricter than the real one: a node after one that is not in its graph is refused; in a stream that captures nothing
-//! records an event of the host device nor waits for one, or its capture is invalid; memory must be there when a node
-//! that uses it is added; where it is not when the graph is launched, the device is lost.
+//! Stricter than the real one: a node that comes after a node of another graph is refused. If a capturing stream
+//! records an event of the host device or waits for one, its capture becomes invalid. Memory must exist when a node
+//! that uses it is added; if it does not exist when the graph is launched, the device is lost.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -22,10 +22,10 @@ use crate::forks::{Forks, Key};
 use crate::lock;
 use crate::memory::Side;
 
-/// How many streams of the host run a launch.
+/// The number of host streams that run a launch.
 const LANES: usize = 4;
 
-/// What a node does.
+/// The action of a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     Empty,
@@ -35,14 +35,14 @@ pub(crate) enum Action {
     Child(Vec<Item>),
 }
 
-/// A node, and the places of those that it comes after.
+/// A node, and the positions of the nodes that it comes after.
 #[derive(Clone, Debug)]
 pub(crate) struct Item {
     action: Action,
     after: Vec<usize>,
 }
 
-/// What a graph keeps of the program's; given back with its last holder.
+/// An object of the program that a graph keeps; destroyed with its last holder.
 #[derive(Debug)]
 struct Object {
     destroy: HostFunction,
@@ -52,7 +52,8 @@ struct Object {
 impl Drop for Object {
     fn drop(&mut self) {
         let data = std::ptr::with_exposed_provenance_mut::<c_void>(self.data);
-        // SAFETY: the caller's promise of `cuUserObjectCreate`: it may be called once with this data, on any thread.
+        // SAFETY: the caller's promise of `cuUserObjectCreate`: the function may be called once with this data, on any
+        // thread.
         as_callback(|| unsafe { (self.destroy)(data) });
     }
 }
@@ -64,7 +65,7 @@ struct Graph {
     objects: Vec<Arc<Object>>,
 }
 
-/// An instance: its nodes with those of its children among them.
+/// An instance: its nodes, with the nodes of its children among them.
 #[derive(Debug, Default)]
 struct Exec {
     items: Vec<Item>,
@@ -74,20 +75,20 @@ struct Exec {
     last: Mutex<Option<RawEvent>>,
 }
 
-/// A stream that captures: each thread has a default stream of its own, by one handle.
+/// Returns the key of a stream: the default streams of threads have the same handle.
 fn key(stream: Stream) -> Key {
     (stream.0, (stream == Stream::PER_THREAD).then(|| std::thread::current().id()))
 }
 
-/// What a stream captures.
+/// The capture of a stream.
 #[derive(Debug)]
 struct Capture {
-    /// None where something spoilt it.
+    /// `None` if a call has invalidated the capture.
     graph: Option<Graph>,
     mode: c_int,
     thread: ThreadId,
     number: u64,
-    /// Memory of its alloc nodes, which goes with it where there will be no graph.
+    /// Memory of its alloc nodes, which is freed if the capture makes no graph.
     memory: Vec<u64>,
 }
 
@@ -98,11 +99,11 @@ const UNMATCHED: Code = Code(903);
 const GLOBAL: c_int = 0;
 
 thread_local! {
-    /// What the thread lets captures forbid it.
+    /// The calls that this thread allows captures to forbid to it.
     static MODE: Cell<c_int> = const { Cell::new(GLOBAL) };
 }
 
-/// Sets the thread's mode; the one before.
+/// Sets the thread's mode, and returns the former one.
 pub(crate) fn exchange_mode(mode: c_int) -> Result<c_int, Code> {
     if (GLOBAL..=CAPTURE_RELAXED).contains(&mode) { Ok(MODE.replace(mode)) } else { Err(Code::INVALID_VALUE) }
 }
@@ -113,9 +114,9 @@ pub(crate) struct Graphs {
     graphs: HashMap<usize, Graph>,
     execs: HashMap<usize, Arc<Exec>>,
     objects: HashMap<usize, Arc<Object>>,
-    /// What streams captured so far.
+    /// The captures in progress.
     captures: HashMap<Key, Capture>,
-    /// How many captures there were.
+    /// The number of captures that were begun.
     begun: u64,
     pub(crate) forks: Forks,
     lanes: Vec<RawStream>,
@@ -133,7 +134,7 @@ impl Graph {
 }
 
 impl Exec {
-    /// Adds items after others; the places of the last ones of each.
+    /// Adds items after others. Returns the positions of their last nodes.
     fn add(&mut self, items: &[Item], before: &[usize]) -> Vec<usize> {
         let mut ends: Vec<Vec<usize>> = Vec::new();
         for item in items {
@@ -160,7 +161,7 @@ impl Graphs {
         self.graphs.get_mut(&graph.0).ok_or(Code::INVALID_VALUE)
     }
 
-    /// A captured stream's work: whether that is where it went.
+    /// Adds work of a capturing stream to its graph. Returns `true` if the stream captures.
     pub(crate) fn capture(&mut self, stream: Stream, action: Action) -> Result<bool, Code> {
         let Some(capture) = self.captures.get_mut(&self.forks.origin(key(stream))) else { return Ok(false) };
         let graph = capture.graph.as_mut().ok_or(Code::CAPTURE_INVALIDATED)?;
@@ -169,7 +170,7 @@ impl Graphs {
         Ok(true)
     }
 
-    /// What a captured stream cannot do spoils the capture.
+    /// Invalidates the capture of a stream, because of a call that cannot be captured. Returns `code` if there is one.
     pub(crate) fn spoil(&mut self, stream: Stream, code: Code) -> Result<(), Code> {
         match self.captures.get_mut(&self.forks.origin(key(stream))) {
             None => Ok(()),
@@ -180,23 +181,23 @@ impl Graphs {
         }
     }
 
-    /// Whether one of these streams captures; default streams of threads are such.
+    /// Returns `true` if one of these streams captures; default streams of threads count too.
     pub(crate) fn captures_any(&self, is_one: impl Fn(Stream) -> bool) -> bool {
         self.captures.keys().any(|(stream, _)| is_one(Stream(*stream)))
     }
 
-    /// An event is recorded on a stream; whether that is a part of a capture.
+    /// Records an event on a stream. Returns `true` if this belongs to a capture.
     pub(crate) fn record(&mut self, event: Event, stream: Stream) -> bool {
         let origin = self.forks.origin(key(stream));
         self.forks.record(event, self.captures.contains_key(&origin).then_some(origin))
     }
 
-    /// A stream waits for an event; whether that is a part of a capture.
+    /// Makes a stream wait for an event. Returns `true` if this belongs to a capture.
     pub(crate) fn wait(&mut self, event: Event, stream: Stream) -> bool {
         self.forks.wait(event, key(stream))
     }
 
-    /// A stream is gone: the memory of the capture that goes with it.
+    /// Removes a stream. Returns the memory of its capture.
     pub(crate) fn forget_stream(&mut self, stream: Stream) -> Vec<u64> {
         let gone = self.captures.remove(&key(stream));
         if gone.is_some() {
@@ -206,7 +207,7 @@ impl Graphs {
         gone.map(|capture| capture.memory).unwrap_or_default()
     }
 
-    /// A captured stream has memory of an alloc node.
+    /// Records that a capturing stream has memory of an alloc node.
     pub(crate) fn note_memory(&mut self, stream: Stream, at: u64) {
         if let Some(capture) = self.captures.get_mut(&self.forks.origin(key(stream))) {
             capture.memory.push(at);
@@ -222,7 +223,7 @@ impl Device {
     }
 
     pub(crate) fn close_graph(&self, graph: GraphHandle) -> Result<(), Code> {
-        // Dropped behind the lock: its objects are the program's.
+        // Dropped after the lock is released, because its objects belong to the program.
         let gone = self.state()?.graphs.graphs.remove(&graph.0);
         let gone = gone.ok_or(Code::INVALID_VALUE)?;
         gone.nodes.iter().for_each(|node| end_handle(node.0));
@@ -243,7 +244,7 @@ impl Device {
         Ok(GraphHandle(handle))
     }
 
-    /// A node does something else from now on; with none, it goes. One that others come after stays.
+    /// Changes the action of a node, or removes the node for `None`. A node that others come after is not removed.
     pub(crate) fn change_node(&self, node: GraphNode, action: Option<Action>) -> Result<(), Code> {
         let mut state = self.state()?;
         let place = |graph: &Graph| graph.nodes.iter().position(|it| *it == node);
@@ -264,7 +265,7 @@ impl Device {
         Ok(())
     }
 
-    /// An instance does what a graph does by now, which has as many nodes.
+    /// Updates an instance to the present state of a graph, which has as many nodes.
     pub(crate) fn update_exec(&self, exec: GraphExec, graph: GraphHandle) -> Result<(), Code> {
         let mut state = self.state()?;
         let Graph { items, objects, .. } = state.graphs.graph(graph)?.clone();
@@ -281,7 +282,7 @@ impl Device {
 
     pub(crate) fn add_node(&self, graph: GraphHandle, after: &[GraphNode], action: Action) -> Result<GraphNode, Code> {
         let mut state = self.state()?;
-        // The real one may want to know the memory, too.
+        // The real one may check the memory, too.
         for side in sides_in(&action) {
             state.memory.check_use(self.ordinal, side)?;
         }
@@ -312,7 +313,7 @@ impl Device {
         gone.map(drop).ok_or(Code::INVALID_VALUE)
     }
 
-    /// The program's one reference goes to the graph.
+    /// Moves the program's one reference to the graph.
     pub(crate) fn keep_object(&self, graph: GraphHandle, object: UserObject) -> Result<(), Code> {
         let mut state = self.state()?;
         state.graphs.graph(graph)?;
@@ -359,7 +360,8 @@ impl Device {
         Ok(())
     }
 
-    /// A call that captures may forbid, as they do not see it: it spoils those that forbid it to this thread.
+    /// Checks a call that captures may forbid, because they cannot record it. It invalidates the captures that forbid
+    /// it to this thread.
     pub(crate) fn check_unsafe(&self) -> Result<(), Code> {
         let (mode, thread) = (MODE.get(), std::thread::current().id());
         let forbids = |capture: &&mut Capture| match (mode, capture.mode) {
@@ -375,8 +377,8 @@ impl Device {
         if is_forbidden { Err(Code::CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
-    /// Whether the stream captures: 1, or 2 where something spoilt that. The legacy stream cannot be asked while one
-    /// captures that it ties.
+    /// Returns whether the stream captures: 1, or 2 if the capture is invalid. The legacy stream cannot be queried
+    /// while a stream that synchronises with it captures.
     pub(crate) fn capture_status(&self, stream: Stream) -> Result<c_int, Code> {
         let state = self.state()?;
         if matches!(stream, Stream(0) | Stream::LEGACY) && state.is_tie_captured() {
@@ -390,13 +392,13 @@ impl Device {
         })
     }
 
-    /// Which capture a stream takes part in; 0 for none.
+    /// Returns the number of the capture that a stream takes part in; 0 for none.
     pub(crate) fn capture_number(&self, stream: Stream) -> Result<u64, Code> {
         let state = self.state()?;
         Ok(state.graphs.captures.get(&state.graphs.forks.origin(key(stream))).map_or(0, |capture| capture.number))
     }
 
-    /// Whether any stream captures; what asks for all work spoils it.
+    /// Invalidates all captures, because of a call for all work. Returns an error if there are any.
     pub(crate) fn spoil_all(&self) -> Result<(), Code> {
         let captures = &mut self.state()?.graphs.captures;
         captures.values_mut().for_each(|capture| capture.graph = None);
@@ -434,7 +436,7 @@ impl Device {
             answer(self.host.wait(raw, before))?;
         }
         self.replay(&mut state, &exec, raw)?;
-        // The program's things are needed until here.
+        // The program's objects are needed until here.
         let (keeps, host) = (exec.clone(), &self.host);
         let task = Box::new(move || drop(keeps));
         // SAFETY: the work touches no device memory.
@@ -446,7 +448,7 @@ impl Device {
         Ok(())
     }
 
-    /// Submits the nodes to the lanes, between what `raw` has and what it gets.
+    /// Submits the nodes to the lanes, after `raw`'s present work and before its later work.
     fn replay(&self, state: &mut State, exec: &Exec, raw: RawStream) -> Result<(), Code> {
         while state.graphs.lanes.len() < LANES {
             state.graphs.lanes.push(answer(self.host.open_stream(StreamFlags::default()))?);
@@ -464,8 +466,8 @@ impl Device {
                 Action::Copy { to, from, bytes, kind } => Some(Work::Copy { to, from, bytes, kind }),
                 Action::Host { function, data } => Some(Work::Run(self.host_task(function, data))),
             };
-            // SAFETY: device memory was checked before, and is watched until the launch has completed; what is the
-            // host's is kept by the instance, or the caller's promise.
+            // SAFETY: device memory was checked before, and its use is recorded until the launch has completed; host
+            // memory is kept by the instance, or valid by the caller's promise.
             answer(unsafe { self.host.submit(lane, &mut work) })?;
             recorded.push(answer(self.host.record(lane))?);
         }
@@ -473,7 +475,7 @@ impl Device {
     }
 }
 
-/// The device memory that a node uses.
+/// Returns the device memory that a node uses.
 fn sides_in(action: &Action) -> impl Iterator<Item = Side> {
     let sides = match *action {
         Action::Fill { at, bytes, .. } => [Some(Side { at, bytes, is_written: true }), None],

@@ -1,4 +1,5 @@
-//! The devices of the process. One is opened for the first holder of its primary context, and goes with the last.
+//! The devices of the process. A device is opened for the first holder of one of its contexts, and dropped with the
+//! last.
 
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 
@@ -8,7 +9,7 @@ use super::Device;
 use crate::lock;
 use crate::settings::{self, PEERS};
 
-/// What is behind a device number.
+/// The device, if it is open, and the number of holders of its contexts.
 #[derive(Debug, Default)]
 struct Primary {
     holders: u32,
@@ -18,7 +19,7 @@ struct Primary {
 static PRIMARIES: LazyLock<Vec<Mutex<Primary>>> =
     LazyLock::new(|| (0..settings::devices()).map(|_| Mutex::default()).collect());
 
-/// Whether work of one device may be given access to another's memory.
+/// Returns `true` if work of one device may be given access to another's memory.
 pub(crate) fn are_peers(one: i32, other: i32) -> Result<bool, Code> {
     check(one)?;
     check(other)?;
@@ -30,7 +31,7 @@ fn primary(ordinal: i32) -> Result<MutexGuard<'static, Primary>, Code> {
     Ok(lock(primary.ok_or(Code::INVALID_DEVICE)?))
 }
 
-/// Whether there is such a device.
+/// Checks that the device exists.
 pub(crate) fn check(ordinal: i32) -> Result<(), Code> {
     primary(ordinal).map(drop)
 }
@@ -45,23 +46,23 @@ pub(crate) fn retain(ordinal: i32) -> Result<(), Code> {
     Ok(())
 }
 
-/// One holder of a device has gone.
+/// Releases a device for one holder.
 pub(crate) fn release(ordinal: i32) -> Result<(), Code> {
     let mut primary = primary(ordinal)?;
     primary.holders = primary.holders.checked_sub(1).ok_or(Code::INVALID_CONTEXT)?;
     let last = if primary.holders == 0 { primary.device.take() } else { None };
     drop(primary);
-    // Its end waits for its work: not behind the lock.
+    // The drop waits for the device's work, so it is not under the lock.
     drop(last);
     Ok(())
 }
 
-/// A device, if it is open.
+/// Returns a device, if it is open.
 pub(crate) fn device(ordinal: i32) -> Option<Arc<Device>> {
     primary(ordinal).ok()?.device.clone()
 }
 
-/// All open devices, with their numbers.
+/// Returns all open devices, with their numbers.
 pub(crate) fn devices() -> impl Iterator<Item = (i32, Arc<Device>)> {
     (0..settings::devices() as i32).filter_map(|ordinal| Some((ordinal, device(ordinal)?)))
 }

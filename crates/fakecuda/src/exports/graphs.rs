@@ -18,7 +18,7 @@ use crate::device::graphs::{Action, exchange_mode};
 /// Adds a node to a graph of the current device.
 ///
 /// # Safety
-/// Dependencies as the header has them.
+/// The dependencies are as the header has them.
 pub(super) unsafe fn add(
     node: Place<GraphNode>,
     graph: Graph,
@@ -31,12 +31,12 @@ pub(super) unsafe fn add(
     put(node, current_device()?.add_node(graph, after, action)?)
 }
 
-/// Nodes are for the context that runs them.
+/// Checks that a node is for the current context.
 fn check_context(context: Context) -> Outcome {
     if context == current::context() { Ok(()) } else { Err(Code::INVALID_CONTEXT) }
 }
 
-/// One row of plain memory: the address.
+/// Returns the address of one row of plain memory.
 fn row(side: CopySide, kind: c_int) -> Result<u64, Code> {
     let at = if kind == MEMORY_HOST { side.host as u64 } else { side.device };
     let plain = CopySide { host: 0, device: 0, pitch: 0, height: 0, kind, ..CopySide::default() };
@@ -70,10 +70,10 @@ exports! {
             count.write(all.len());
             return Ok(());
         }
-        // SAFETY: the caller says how many there is room for.
+        // SAFETY: the caller has written the number of nodes that fit.
         let room = unsafe { count.assume_init_mut() };
         *room = all.len().min(*room);
-        // SAFETY: there is room for so many.
+        // SAFETY: this many nodes fit.
         unsafe { nodes.copy_from_nonoverlapping(all.as_ptr(), *room) };
         Ok(())
     };
@@ -132,7 +132,7 @@ exports! {
         current_device()?.keep_object(graph, object)
     };
     cuGraphInstantiateWithFlags(exec: Place<GraphExec>, graph: Graph, flags: u64) {
-        // Only that a launch frees what the one before left.
+        // The only allowed flag: a launch frees the memory that the launch before left.
         check(flags <= 1)?;
         put(exec, current_device()?.instantiate(graph)?)
     };

@@ -1,4 +1,4 @@
-//! The functions of pools, and questions about addresses: see the module above.
+//! The functions of pools, and queries about addresses: see the module above.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -14,7 +14,7 @@ use crate::peers;
 use crate::pools::{Pools, pools};
 use crate::settings;
 
-/// Writes a number of 4 or 8 bytes where the caller wants it.
+/// Writes a number of 4 or 8 bytes to the caller's place.
 ///
 /// # Safety
 /// The place is null, or valid for a number of that size.
@@ -27,22 +27,22 @@ unsafe fn put_number(place: *mut c_void, is_int: bool, number: u64) -> Outcome {
     }
 }
 
-/// What an attribute of a pointer is, written where the caller wants it.
+/// Writes the value of a pointer's attribute to the caller's place.
 ///
 /// # Safety
-/// The place is null, or valid for what the attribute is.
+/// The place is null, or valid for the attribute's type.
 unsafe fn pointer_attribute(place: *mut c_void, which: c_int, at: u64) -> Outcome {
     let (ordinal, device) = open::devices().find(|(_, device)| device.contains(at)).ok_or(Code::INVALID_VALUE)?;
     let allocation = device.allocation_around(at);
     let answer = match which {
-        // CU_POINTER_ATTRIBUTE_MEMORY_TYPE: a device's.
+        // CU_POINTER_ATTRIBUTE_MEMORY_TYPE: device memory.
         2 => 2,
         3 => at,
         7 => allocation.map_or(1, |(start, _)| start),
         9 => ordinal as u64,
         11 => device.range_around(at)?.0,
         12 => device.range_around(at)?.1,
-        // CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, of memory that is no pool's: read and write, or nothing.
+        // CU_POINTER_ATTRIBUTE_ACCESS_FLAGS, of memory that belongs to no pool: read and write, or none.
         16 if allocation.is_none_or(|(start, _)| pools().of(start).is_none()) => {
             let is_open = current::ordinal()? == ordinal || peers::has_access(ordinal)?;
             if is_open { 3 } else { 0 }
@@ -76,7 +76,7 @@ exports! {
     };
     cuMemPoolSetAttribute(pool: usize, which: c_int, value: *mut c_void) {
         let wish = match which {
-            // SAFETY: the caller's place, by the attribute.
+            // SAFETY: the caller's place is valid for the attribute.
             1..=3 => read(unsafe { value.cast::<c_int>().as_ref() })? as u64,
             // SAFETY: as above.
             _ => read(unsafe { value.cast::<u64>().as_ref() })?,
@@ -85,7 +85,7 @@ exports! {
     };
     cuMemPoolGetAttribute(pool: usize, which: c_int, value: *mut c_void) {
         let answer = pools().attribute(pool, which)?;
-        // SAFETY: the caller's place, by the attribute.
+        // SAFETY: the caller's place is valid for the attribute.
         unsafe { put_number(value, matches!(which, 1..=3), answer) }
     };
     cuMemPoolSetAccess(pool: usize, access: *const AccessDesc, count: usize) {
@@ -113,7 +113,7 @@ exports! {
         // SAFETY: the caller's lists.
         let (which, places) = (unsafe { list(which, count as usize) }?, unsafe { list(places, count as usize) }?);
         for (&which, &place) in which.iter().zip(places) {
-            // What does not apply is left as it is.
+            // Attributes that do not apply are not written.
             // SAFETY: the caller's place.
             let _ = unsafe { pointer_attribute(place, which, at) };
         }

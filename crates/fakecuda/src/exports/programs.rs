@@ -1,8 +1,8 @@
 //! Functions that programs of the driver API use and Millpond's own driver does not: allocations, kernels, pools, and
 //! nodes of graphs for them.
 //!
-//! A kernel is a function of the program, `void name(void **params)`, exported beside `size_t name_params[]`, the sizes
-//! of its parameters, which ends in 0.
+//! A kernel is a function of the program, `void name(void **params)`. The program also exports `size_t name_params[]`,
+//! the sizes of its parameters, which ends in 0.
 
 use std::alloc::Layout;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ use crate::kernels::{self, Kernel, kernels};
 use crate::lock;
 use crate::pools::pools;
 
-/// A kernel with its arguments, as host function's data. Graphs run it again and again: it is never given back.
+/// A kernel with its arguments, as a host function's data. Never freed, because graphs run it repeatedly.
 struct Call {
     run: unsafe extern "C" fn(*mut *mut c_void),
     arguments: Vec<Box<[u64]>>,
@@ -43,20 +43,20 @@ struct LaunchConfig {
 static HOST: LazyLock<Mutex<HashMap<usize, Layout>>> = LazyLock::new(Mutex::default);
 
 unsafe extern "C" fn run_call(data: *mut c_void) {
-    // SAFETY: `call` made it, and it is never given back.
+    // SAFETY: `call` made it, and it is never freed.
     let call = unsafe { &*data.cast::<Call>() };
     let mut params: Vec<*mut c_void> = call.arguments.iter().map(|it| it.as_ptr().cast_mut().cast()).collect();
-    // SAFETY: the program's kernel, with as many arguments as it says.
+    // SAFETY: the program's kernel, with as many arguments as it declares.
     unsafe { (call.run)(params.as_mut_ptr()) };
 }
 
 /// `CU_LAUNCH_PARAM_BUFFER_POINTER`, `CU_LAUNCH_PARAM_BUFFER_SIZE`, in this order, and the end.
 type Buffer = [*const c_void; 5];
 
-/// A kernel with copies of its arguments.
+/// Returns the data of a call of a kernel, with copies of its arguments.
 ///
 /// # Safety
-/// As many arguments as the kernel has, or a list of a buffer that they are in.
+/// The arguments are as many as the kernel has, or a list with a buffer that contains them.
 unsafe fn call(kernel: usize, params: *const *const c_void, extra: *const Buffer) -> Result<*mut c_void, Code> {
     let kernel = kernels().get(&kernel).cloned().ok_or(Code::INVALID_HANDLE)?;
     // SAFETY: the caller's list.
@@ -83,14 +83,14 @@ unsafe fn call(kernel: usize, params: *const *const c_void, extra: *const Buffer
                 unsafe { *place }.cast::<u8>()
             }
         };
-        // SAFETY: an argument of that size.
+        // SAFETY: the argument has that size.
         unsafe { from.copy_to_nonoverlapping(copy.as_mut_ptr().cast(), *bytes) };
         arguments.push(copy);
     }
     Ok(Box::into_raw(Box::new(Call { run: kernel.run, arguments })).cast())
 }
 
-/// Allocates on a stream: in a capture a node.
+/// Allocates on a stream; in a capture this adds a node.
 fn allocate_on(device: &Device, stream: Stream, bytes: usize, pool: Option<usize>) -> Result<u64, Code> {
     match device.capture_status(stream)? {
         0 => {
@@ -112,7 +112,7 @@ fn allocate_on(device: &Device, stream: Stream, bytes: usize, pool: Option<usize
     }
 }
 
-/// The stream that a function with `_ptsz` in its name means.
+/// Returns the stream that a handle names in a function with `_ptsz` in its name.
 fn of_thread(stream: Stream) -> Stream {
     if stream == Stream(0) { Stream::PER_THREAD } else { stream }
 }
@@ -127,13 +127,13 @@ fn free_on(device: &Device, stream: Stream, at: u64) -> Result<(), Code> {
     Ok(())
 }
 
-/// What `find` says of a symbol of the program.
+/// Returns the address of a symbol of the program.
 fn symbol(name: &CStr) -> *mut c_void {
     // SAFETY: a function of the C library, with its type.
     unsafe extern "C" {
         fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
     }
-    // SAFETY: a string; a null library means all that are loaded.
+    // SAFETY: the name is a string; a null library means all loaded ones.
     unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) }
 }
 
@@ -150,7 +150,7 @@ fn copy_kind(device: &Device, to: u64, from: u64) -> Result<CopyKind, Code> {
 fn allocate_host(at: Place<*mut c_void>, bytes: usize) -> Result<(), Code> {
     current_device()?.check_unsafe()?;
     let layout = Layout::from_size_align(bytes.max(1), 4096).map_err(|_| Code::INVALID_VALUE)?;
-    // SAFETY: at least a byte.
+    // SAFETY: the size is at least one byte.
     let start = unsafe { std::alloc::alloc_zeroed(layout) };
     if start.is_null() {
         return Err(Code::OUT_OF_MEMORY);
@@ -244,7 +244,7 @@ exports! {
         let mut params = Vec::new();
         let mut offset = 0usize;
         loop {
-            // SAFETY: a list that ends in 0, which did not come yet.
+            // SAFETY: the list ends in 0, which has not come yet.
             let place = unsafe { sizes.add(params.len()) };
             // SAFETY: as above.
             let bytes = unsafe { *place };
@@ -255,7 +255,7 @@ exports! {
             params.push((offset, bytes));
             offset += bytes;
         }
-        // SAFETY: the program's kernel, by its rule.
+        // SAFETY: the program's kernel has this type, by the rule above.
         let run = unsafe { std::mem::transmute::<*mut c_void, unsafe extern "C" fn(*mut *mut c_void)>(run) };
         let handle = fresh_handle();
         kernels().insert(handle, Kernel { module, context: current::context(), name, run, params });

@@ -1,6 +1,7 @@
-//! The chains of a device by index, with those of other devices that use its memory: who can be asked how far each is.
+//! The chains of a device by index, with those of other devices that use its memory, and the drivers that can be
+//! queried about them.
 //!
-//! Knows progress and drivers; no memory.
+//! Knows progress and drivers, but no memory.
 
 use std::sync::Arc;
 
@@ -15,12 +16,12 @@ use crate::clock::progress::{EndThen, Progress};
 use crate::sync::ranks;
 use crate::sync::sweep::Sweep;
 
-/// A chain, and who can be asked about it.
+/// A chain, and the driver that can be queried about it.
 #[derive(Clone, Debug)]
 pub(crate) enum Listed {
-    /// The device, or the driver of another device whose chain it is.
+    /// A chain of the device, or of another device, whose driver is `foreign`.
     Chain { progress: Arc<Progress>, foreign: Option<Arc<CountedDriver>> },
-    /// None: another device's chain that ended there and has completed.
+    /// A chain of another device that ended there and has completed. No driver is queried.
     Over(Seq),
 }
 
@@ -44,7 +45,7 @@ impl Listed {
         }
     }
 
-    /// The end of all work so far; none of a chain that has ended.
+    /// Returns the end of all work so far, or `None` for a chain that has ended.
     fn end_now(&self, driver: &Arc<CountedDriver>) -> Option<millpond_driver::Result<EndThen>> {
         let Listed::Chain { progress, foreign } = self else { return None };
         Some(progress.end_now(foreign.as_ref().unwrap_or(driver)))
@@ -59,7 +60,7 @@ impl Listed {
         }
     }
 
-    /// Whether `seq` is known to have completed, without asking the device.
+    /// Returns `true` if `seq` is known to have completed, without a query of the device.
     fn has_passed(&self, seq: Seq) -> bool {
         match self {
             Listed::Over(end) => seq <= *end,
@@ -71,7 +72,7 @@ impl Listed {
         matches!(self, Listed::Chain { foreign: Some(_), .. })
     }
 
-    /// Where it is another device's and closed, and all of it has completed: the end.
+    /// Returns the end of another device's chain if it is closed and all of it has completed.
     fn is_over_for_good(&self) -> Option<Seq> {
         let Listed::Chain { progress, foreign: Some(their) } = self else { return None };
         progress.end_if_over(&**their)
@@ -87,7 +88,7 @@ pub(crate) struct Chains {
 #[derive(Debug, Default)]
 struct Table {
     by_chain: Vec<Option<Listed>>,
-    /// How many are of other devices, and when those are looked for that have completed.
+    /// The number of chains of other devices, and the time of the next search for completed ones.
     foreign: usize,
     sweep: Sweep,
 }
@@ -97,7 +98,7 @@ impl Table {
         self.by_chain.get(chain.index())?.as_ref()
     }
 
-    /// A chain has this index from now on: the former one, to be dropped behind the lock.
+    /// Gives a chain this index from now on. Returns the former one, to be dropped after the lock is released.
     #[must_use]
     fn list(&mut self, chain: ChainIndex, listed: Listed) -> Option<Listed> {
         if self.by_chain.len() <= chain.index() {
@@ -109,7 +110,7 @@ impl Table {
         former
     }
 
-    /// Takes other devices' chains out that have completed: to be dropped behind the lock.
+    /// Removes other devices' chains that have completed. They must be dropped after the lock is released.
     #[must_use]
     fn sweep(&mut self) -> Vec<Listed> {
         let mut gone = Vec::new();
@@ -133,8 +134,8 @@ impl Chains {
         write(&self.table)
     }
 
-    /// Acts on each chain of a frontier that is not known to have passed it, stopping at the first refusal. A point
-    /// whose chain has ended may have a number that another chain has by now: that one begins after it.
+    /// Calls `act` for each chain of a frontier that is not known to be past its point, and stops at the first error.
+    /// If a point's chain has ended, another chain may have its number now; that chain begins after the point.
     pub(crate) fn each(
         &self,
         frontier: &Frontier,
@@ -144,22 +145,22 @@ impl Chains {
         left.filter(|(seq, chain)| !chain.has_passed(*seq)).try_for_each(|(_, chain)| act(&chain))
     }
 
-    /// The end that a point's chain has now; the point where the device refuses to record it, none where the device is
-    /// known to be past it.
+    /// Returns the present end of a point's chain, the point if the device refuses to record the end, or `None` if the
+    /// device is known to be past the point.
     pub(crate) fn end_now(&self, point: Point, driver: &Arc<CountedDriver>) -> Option<Result<EndThen, Point>> {
         let chain = self.read().get(point.chain)?.clone();
         let end = if chain.has_passed(point.seq) { None } else { chain.end_now(driver) };
         end.map(|end| end.map_err(|_| point))
     }
 
-    /// A chain begins in `chain`.
+    /// Records a chain that begins with the index `chain`.
     pub(crate) fn insert(&self, chain: ChainIndex, progress: Arc<Progress>) {
         let former = self.write().list(chain, Listed::Chain { progress, foreign: None });
-        // Behind the lock: it may be the last to know another device.
+        // After the lock is released, because it may be the last reference to another device.
         drop(former);
     }
 
-    /// A chain of another device uses memory of this one.
+    /// Records a chain of another device that uses memory of this one.
     pub(crate) fn insert_foreign(&self, chain: ChainIndex, progress: &Arc<Progress>, driver: &Arc<CountedDriver>) {
         if self.find(chain).is_some_and(|known| Arc::ptr_eq(&known, progress)) {
             return;
@@ -173,7 +174,8 @@ impl Chains {
         drop((former, gone));
     }
 
-    /// Lets other devices go whose chains have completed: a device that is gone is not kept by those that it visited.
+    /// Drops the references to other devices whose chains have completed, so that a device does not keep alive the
+    /// devices that used its memory.
     pub(crate) fn sweep(&self) {
         if self.read().foreign > 0 {
             let gone = self.write().sweep();
@@ -181,7 +183,7 @@ impl Chains {
         }
     }
 
-    /// The progress of the chain in `chain`.
+    /// Returns the progress of the chain with the index `chain`.
     pub(crate) fn find(&self, chain: ChainIndex) -> Option<Arc<Progress>> {
         match self.read().get(chain)? {
             Listed::Chain { progress, .. } => Some(Arc::clone(progress)),
@@ -189,20 +191,20 @@ impl Chains {
         }
     }
 
-    /// What to ask what has completed.
+    /// Returns a value that queries the device for completed points.
     pub(crate) fn poll<'a>(&'a self, driver: &'a dyn Driver) -> Poll<'a> {
         Poll { table: self.read(), driver }
     }
 }
 
-/// Asks the device what has completed.
+/// Queries the device for completed points.
 pub(crate) struct Poll<'a> {
     table: ReadGuard<'a, Table>,
     driver: &'a dyn Driver,
 }
 
 impl Poll<'_> {
-    /// Whether all work of other devices has completed that is known here.
+    /// Returns `true` if all known work of other devices has completed.
     pub(crate) fn is_over_foreign(&self) -> bool {
         self.table.by_chain.iter().flatten().all(|chain| match chain {
             Listed::Chain { progress, foreign: Some(_) } => {
@@ -214,15 +216,15 @@ impl Poll<'_> {
 }
 
 impl Poll<'_> {
-    /// The end that a point's chain has now; none where it is known to be past the point, or the device refuses to
-    /// record it.
+    /// Returns the present end of a point's chain, or `None` if the chain is known to be past the point or the device
+    /// refuses to record the end.
     pub(crate) fn end_now(&self, point: Point, driver: &Arc<CountedDriver>) -> Option<EndThen> {
         let chain = self.table.get(point.chain).filter(|chain| !chain.has_passed(point.seq))?;
         chain.end_now(driver)?.ok()
     }
 
-    /// The ends, as of now, of the chains that have not come so far; of other devices' as well, whose work the device's
-    /// memory may be under.
+    /// Returns the present ends of the chains that have not completed up to them; of other devices' chains as well,
+    /// because their work may use the device's memory.
     pub(crate) fn unfinished(&self) -> Vec<Point> {
         let ends = self.table.by_chain.iter().enumerate().filter_map(|(index, chain)| match chain {
             Some(Listed::Chain { progress, .. }) => Some(progress.last(ChainIndex(index as u32))),
@@ -246,7 +248,7 @@ mod tests {
     use super::Chains;
     use crate::clock::progress::Progress;
 
-    /// A graph's lane has the number of a stream that is closed and over, and was never launched.
+    /// A graph's lane has the number of a stream that is closed and completed, and was never launched.
     #[test]
     fn a_point_before_the_chain_that_has_its_number_is_nobodys() {
         let (chains, chain) = (Chains::default(), ChainIndex(3));

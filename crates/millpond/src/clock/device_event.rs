@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use millpond_driver::{Counting, Driver, DriverError, Fence, RawEvent, RawTime};
 
-/// A device's driver, and how often each of its calls was made.
+/// A device's driver, with the number of calls of each kind.
 pub(crate) type CountedDriver = Counting<Arc<dyn Driver>>;
 
-/// The driver's side of an event; given back with its last holder.
+/// The driver's side of an event; forgotten with its last holder.
 #[derive(Debug)]
 pub(crate) struct DeviceEvent {
     pub(crate) raw: RawEvent,
-    /// When its stream got there, where that was asked for.
+    /// The time at which its stream reached it, if that was requested.
     pub(crate) time: Option<RawTime>,
     driver: Arc<CountedDriver>,
 }
@@ -27,7 +27,7 @@ impl DeviceEvent {
         Self { raw, time, driver: Arc::clone(driver) }
     }
 
-    /// Is another from now on; what it was is given back.
+    /// Replaces the event by another one, and forgets the former.
     #[inline]
     pub(crate) fn become_another(&mut self, raw: RawEvent, driver: &Arc<CountedDriver>) {
         if !Arc::ptr_eq(&self.driver, driver) {
@@ -50,17 +50,17 @@ impl DeviceEvent {
         self.driver.is_over(self.raw)
     }
 
-    /// Whether the device is past it, as far as it says without waiting; an error means no.
+    /// Returns `true` if the device is known to be past the event, without waiting; `false` after an error.
     pub(crate) fn has_passed(&self) -> bool {
         self.driver.peek(self.raw) == Ok(true)
     }
 
-    /// Who made it.
+    /// Returns the driver that made it.
     pub(crate) fn driver(&self) -> &CountedDriver {
         &self.driver
     }
 
-    /// For streams of other devices, as long as this lives.
+    /// Returns the event for streams of other devices, valid as long as this exists.
     pub(crate) fn fence(&self) -> millpond_driver::Result<Fence> {
         self.driver.fence(self.raw)
     }
@@ -72,11 +72,11 @@ impl Drop for DeviceEvent {
     }
 }
 
-/// The longest pause before a device that refused to wait is asked again.
+/// The longest pause before another attempt to wait for a device that refused.
 const PAUSE_MAX: Duration = Duration::from_millis(64);
 
-/// Waits for the device until it does not refuse: until then nothing says that the work has completed. A device that is
-/// lost runs nothing any more.
+/// Waits for the device, and tries again while it refuses, because before that nothing says that the work has
+/// completed. A lost device runs nothing any more.
 pub(crate) fn insist(mut wait: impl FnMut() -> millpond_driver::Result<()>) {
     let mut pause = Duration::from_millis(1);
     while wait().is_err_and(|error| !matches!(error, DriverError::Lost { .. })) {

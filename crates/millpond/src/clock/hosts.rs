@@ -1,9 +1,9 @@
-//! What the host threads of the process have synchronised with, and when streams must learn of it.
+//! The synchronisations of the process's host threads, and the times at which streams must learn of them.
 //!
-//! All threads of the process are one [`Host`]: whatever one of them has learned by a synchronisation with any device
-//! holds for what any of them submits afterwards, to any device. Knows nothing of memory.
+//! All threads of the process are one [`Host`]: what one of them has learned by a synchronisation with any device holds
+//! for later operations of all threads, on all devices. Knows nothing of memory.
 //!
-//! The hot path looks at one number only, the epoch: it changes when the host has learned something or the legacy
+//! The hot path reads only one number, the epoch. It changes when the host has learned something, or when the legacy
 //! default stream of the device has work that other streams must wait for. A stream that has seen the epoch has nothing
 //! to learn.
 
@@ -16,18 +16,19 @@ use millpond_driver::locks::{Mutex, lock};
 use crate::sync::ranks;
 use crate::trace::away;
 
-/// The process.
+/// The host that stands for the process.
 static HOST: LazyLock<Mutex<ranks::Table, Host>> = LazyLock::new(|| Mutex::new(Host::new(next_host())));
 
-/// Counts what the process has learned. Streams begin with epoch 0, so that their first operation learns what there is.
+/// Counts what the process has learned. Streams begin with epoch 0, so that their first operation learns everything
+/// that is known.
 static LEARNED: Alone = Alone(AtomicU64::new(1));
 
-/// Every operation reads it: no lock that is taken shares its cache line.
+/// Every operation reads it, so no lock shares its cache line.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Alone(AtomicU64);
 
-/// A number for another host: bases of several may meet.
+/// Returns a number for another host. Numbers distinguish the bases of several hosts.
 pub(crate) fn next_host() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -45,42 +46,42 @@ impl Epoch {
         Self { legacy: Alone(AtomicU64::new(0)) }
     }
 
-    /// Changes whenever there is something to learn: it is a sum of two counts that only grow.
+    /// Returns a number that changes whenever there is something to learn: the sum of two counts that only grow.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         LEARNED.0.load(Ordering::Acquire).wrapping_add(self.legacy.0.load(Ordering::Acquire))
     }
 
-    /// The legacy default stream has new work.
+    /// Records that the legacy default stream has new work.
     pub(crate) fn advance(&self) {
         self.legacy.0.fetch_add(1, Ordering::AcqRel);
     }
 }
 
-/// What the process knows.
+/// Returns what the process knows.
 pub(crate) fn base() -> Arc<Base> {
     Arc::clone(lock(&HOST).base())
 }
 
-/// A chain that the process submits to learns what that knows.
+/// Tells a chain to which the process submits what the process knows.
 pub(crate) fn tell(chain: &mut Chain) {
     chain.learn_from(&lock(&HOST));
 }
 
-/// Everything up to these has completed, and the process has synchronised with that, which `write` writes into a trace:
-/// before anybody acts on it, and after all that is refused for want of it.
+/// Records that everything up to these snapshots has completed and that the process has synchronised with it. `write`
+/// writes the synchronisation into a trace, before any thread acts on it and after every refusal that lacked it.
 pub(crate) fn learn<'a>(snapshots: impl IntoIterator<Item = &'a Snapshot>, write: impl FnOnce()) {
     let mut host = lock(&HOST);
     write();
     if host.learn_all(snapshots) {
         away::synchronize(|point| host.base().covers(point));
-        // Before anybody else can find that there is no news: that one's next operation must learn of it as well.
+        // Before another thread finds nothing new to learn: its next operation must learn this as well.
         advance();
     }
 }
 
-/// Writes a refusal into a trace, before the process learns more: false, and nothing is written, where it has learned
-/// something by now that was not asked for.
+/// Writes a refusal into a trace, before the process learns more. Returns `false` and writes nothing if the process has
+/// learned something that was not taken into account.
 pub(crate) fn write_refusal(has_news: impl FnOnce(&Host) -> bool, write: impl FnOnce()) -> bool {
     let host = lock(&HOST);
     let is_known = !has_news(&host);
@@ -90,7 +91,7 @@ pub(crate) fn write_refusal(has_news: impl FnOnce(&Host) -> bool, write: impl Fn
     is_known
 }
 
-/// Every stream of the process has something to learn.
+/// Tells every stream of the process that there is something to learn.
 pub(crate) fn advance() {
     LEARNED.0.fetch_add(1, Ordering::AcqRel);
 }

@@ -1,4 +1,4 @@
-//! How far the device is, and what hosts know of that: chains, ends of streams, work in flight.
+//! The device's progress, and the hosts' knowledge of it: chains, ends of streams, work in flight.
 
 pub(crate) mod chains;
 pub(crate) mod device_event;

@@ -1,8 +1,8 @@
-//! How far the device is on each chain: the relation *completed*.
+//! The device's progress on each chain: the relation *completed*.
 //!
-//! Knows streams of the driver and positions; no allocations. What is found here may steer where memory is placed; it
-//! never reaches a verdict. Asking is lock-free on the stream: its last submitted position is published after the work
-//! of that position has gone to the driver, so an event recorded after reading the position covers it.
+//! Knows streams of the driver and positions, but no allocations. The results may decide where memory is placed; they
+//! never affect a verdict. A query takes no lock of the stream: its last submitted position is published after the
+//! driver has the work of that position, so an event that is recorded after reading the position covers it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,42 +15,43 @@ use smallvec::SmallVec;
 use crate::clock::device_event::{CountedDriver, DeviceEvent};
 use crate::sync::ranks;
 
-/// How far one chain is.
+/// The progress of one chain.
 #[derive(Debug)]
-#[repr(align(128))] // No cache line is shared with another stream's.
+#[repr(align(128))] // Another stream's progress is in other cache lines.
 pub(crate) struct Progress {
     queue: Queue,
-    /// The last position whose work the driver has.
+    /// The last position whose work was submitted to the driver.
     submitted: AtomicU64,
     /// The last position known to have completed.
     completed: AtomicU64,
     /// The end of a closed stream.
     end: OnceLock<Arc<DeviceEvent>>,
-    /// Whether the program submits to the stream as well.
+    /// `true` if the program submits to the stream as well.
     is_shared: AtomicBool,
-    /// An event recorded ahead, and the position that it covers: no other can be had while foreign code captures the
-    /// stream, or where it is another thread's default stream.
+    /// An event that was recorded ahead, and the position that it covers. While foreign code captures the stream, or if
+    /// it is another thread's default stream, no other event can be recorded.
     ahead: Mutex<ranks::Table, Option<(DeviceEvent, Seq)>>,
-    /// Whether some of its work is where the stream's events do not cover it.
+    /// `true` if the stream's events do not cover some of its work.
     has_side_work: AtomicBool,
     side_work: Mutex<ranks::Table, Vec<SideWork>>,
 }
 
-/// Work of a launch that the driver took on another stream of its own, and would not put the launching stream after.
+/// Work of a launch that the driver submitted to another of its streams, and for which it could not make the launching
+/// stream wait.
 #[derive(Debug)]
 struct SideWork {
     /// The launch.
     seq: Seq,
-    /// The end of that work; where none could be had that is never known.
+    /// The end of that work. `None` if it could not be recorded: then its completion is never known.
     end: Option<Arc<DeviceEvent>>,
 }
 
-/// Where the work of a chain is.
+/// The stream or the launches that contain the work of a chain.
 #[derive(Debug)]
 enum Queue {
-    /// In a stream of the driver; once that is closed, why no event can be recorded.
+    /// A stream of the driver; once it is closed, the reason why no event can be recorded.
     Stream(RwLock<ranks::Recorded, millpond_driver::Result<RawStream>>),
-    /// In launches of a graph: the end of the last one.
+    /// Launches of a graph: the end of the last one.
     Launches(Mutex<ranks::Table, Option<LaunchEnd>>),
 }
 
@@ -58,18 +59,18 @@ enum Queue {
 #[derive(Clone, Debug)]
 pub(crate) enum LaunchEnd {
     Recorded(Arc<DeviceEvent>),
-    /// No event could be recorded: whatever that stream has by the time of the question.
+    /// No event could be recorded. The end is all work that the stream has at the time of the query.
     On(Arc<Progress>),
 }
 
 impl LaunchEnd {
-    /// By its event, or else by the stream of the launch.
+    /// Returns the end as its event, or else as the stream of the launch.
     pub(crate) fn of(event: Option<&Arc<DeviceEvent>>, stream: &Arc<Progress>) -> Self {
         event.map_or_else(|| Self::On(Arc::clone(stream)), |event| Self::Recorded(Arc::clone(event)))
     }
 }
 
-/// The end that a chain had at some time; what came after is not waited for.
+/// The end that a chain had at some time; later work is not waited for.
 #[derive(Debug)]
 pub(crate) struct EndThen {
     progress: Arc<Progress>,
@@ -77,19 +78,19 @@ pub(crate) struct EndThen {
     event: Arc<DeviceEvent>,
 }
 
-/// What a device has still to pass.
+/// The work that a device must still complete.
 #[derive(Debug)]
 pub(crate) enum Ahead {
-    /// It is past it, or is lost.
+    /// The device has completed it, or is lost.
     Nothing,
     Event(Arc<DeviceEvent>),
-    /// Work after which it cannot record an event.
+    /// Work after which the device cannot record an event.
     Unrecorded,
 }
 
 impl EndThen {
-    /// Whether the device is past it, which the chain knows then; an error means no. But for side work, which is asked
-    /// for by itself.
+    /// Returns `true` if the device is past this end, and then records this in the chain; `false` after an error. Side
+    /// work does not count: it is queried separately.
     pub(crate) fn settle(&self) -> bool {
         let is_past = self.event.has_passed();
         if is_past {
@@ -98,7 +99,7 @@ impl EndThen {
         is_past
     }
 
-    /// What the device has still to pass. Where that is nothing, the chain knows it then.
+    /// Returns the work that the device must still complete. If there is none, the chain records this.
     pub(crate) fn ahead(&self) -> Ahead {
         let own = Some(Arc::clone(&self.event));
         let events: SmallVec<[_; 1]> = std::iter::once(own).chain(self.progress.side_work(self.seq)).collect();
@@ -107,7 +108,7 @@ impl EndThen {
             let Some(event) = event else { return Ahead::Unrecorded };
             match driver.peek(event.raw) {
                 Ok(true) => {}
-                // It runs nothing any more.
+                // A lost device runs nothing any more.
                 Err(DriverError::Lost { .. }) => return Ahead::Nothing,
                 Ok(false) | Err(_) => return Ahead::Event(event),
             }
@@ -123,14 +124,16 @@ impl Progress {
         Self::with_queue(Queue::Stream(RwLock::new(Ok(raw))), seq)
     }
 
-    /// A chain on the number of another, whose stream waits for the end of that one: it is as far, and no further.
+    /// Returns the progress of a chain that reuses the number of another one and whose stream waits for that one's end:
+    /// it is as far as the other, and no further.
     pub(crate) fn after(former: &Progress, raw: RawStream, seq: Seq) -> Self {
         let next = Self::new(raw, seq);
         next.completed.store(former.completed.load(Ordering::Acquire), Ordering::Release);
         next
     }
 
-    /// A chain whose points are nodes of a graph's launches: over when the launch is.
+    /// Returns the progress of a chain whose points are nodes of a graph's launches: they have completed when the
+    /// launch has.
     pub(crate) fn of_launches(seq: Seq) -> Self {
         Self::with_queue(Queue::Launches(Mutex::default()), seq)
     }
@@ -149,7 +152,7 @@ impl Progress {
         }
     }
 
-    /// The launch that is being made has work with this end, which the stream does not come after.
+    /// Records that the launch in progress has work with this end, for which the stream does not wait.
     #[cold]
     pub(crate) fn add_side_work(&self, end: Option<Arc<DeviceEvent>>) {
         let seq = self.submitted.load(Ordering::Acquire) + 1;
@@ -157,7 +160,7 @@ impl Progress {
         self.has_side_work.store(true, Ordering::Release);
     }
 
-    /// The ends of side work up to `seq`, to be waited for as well. A device that records none is lost.
+    /// Returns the ends of side work up to `seq`, which must be waited for too. A device that records none is lost.
     pub(crate) fn side_work(&self, seq: Seq) -> SmallVec<[Option<Arc<DeviceEvent>>; 1]> {
         match self.has_side_work.load(Ordering::Acquire) {
             true => lock(&self.side_work).iter().filter(|it| it.seq <= seq).map(|it| it.end.clone()).collect(),
@@ -165,7 +168,7 @@ impl Progress {
         }
     }
 
-    /// The last position before side work, as far as is known.
+    /// Returns the last position before side work, as far as is known.
     fn reach(&self) -> Seq {
         match self.has_side_work.load(Ordering::Acquire) {
             true => lock(&self.side_work).iter().map(|it| it.seq - 1).min().unwrap_or(Seq::MAX),
@@ -173,7 +176,7 @@ impl Progress {
         }
     }
 
-    /// As [`reach`](Self::reach), once the device was asked.
+    /// As [`reach`](Self::reach), after a query of the device.
     fn reach_now(&self, driver: &dyn Driver) -> Seq {
         if self.has_side_work.load(Ordering::Acquire) {
             let is_over = |it: &mut SideWork| it.end.as_ref().is_some_and(|end| driver.peek(end.raw) == Ok(true));
@@ -183,13 +186,13 @@ impl Progress {
         self.reach()
     }
 
-    /// The driver has all work up to `seq`. Called by the stream's owner only, under its lock.
+    /// Records that the driver has all work up to `seq`. Only the stream's owner calls it, under its lock.
     #[inline]
     pub(crate) fn publish(&self, seq: Seq) {
         self.submitted.store(seq, Ordering::Release);
     }
 
-    /// A launch was made whose end is `end`, with points up to `seq`. Launches come one after the other.
+    /// Records a launch with the end `end` and points up to `seq`. Launches follow each other.
     pub(crate) fn launched(&self, end: LaunchEnd, seq: Seq) {
         if let Queue::Launches(last) = &self.queue {
             *lock(last) = Some(end);
@@ -197,40 +200,41 @@ impl Progress {
         self.publish(seq);
     }
 
-    /// Whether its points are nodes of launches, so that their numbers say nothing of a stream's operations.
+    /// Returns `true` if its points are nodes of launches, so that their numbers are not those of a stream's
+    /// operations.
     pub(crate) fn is_of_launches(&self) -> bool {
         matches!(self.queue, Queue::Launches(_))
     }
 
-    /// The last point whose work the driver has, given the chain's index.
+    /// Returns the last point whose work the driver has, given the chain's index.
     pub(crate) fn last(&self, chain: ChainIndex) -> Point {
         Point { chain, seq: self.submitted.load(Ordering::Acquire) }
     }
 
-    /// Everything up to `seq` has completed.
+    /// Records that everything up to `seq` has completed.
     pub(crate) fn complete(&self, seq: Seq) {
         self.completed.fetch_max(seq.min(self.reach()), Ordering::AcqRel);
     }
 
-    /// The driver closes the stream next: its last event, or why it has none. Waits for a thread that records one in
-    /// it.
+    /// Called before the driver closes the stream, with its last event or the reason why it has none. Waits for a
+    /// thread that records an event in it.
     pub(crate) fn close(&self, end: millpond_driver::Result<Arc<DeviceEvent>>) {
         let Queue::Stream(queue) = &self.queue else { return };
         let mut raw = write(queue);
         *raw = Err(end.map_or_else(
             |error| error,
             |end| {
-                // A second one never comes: the stream's state refuses it.
+                // The stream's state refuses a second one, so it never comes.
                 let _ = self.end.set(end);
                 closed()
             },
         ));
     }
 
-    /// Does something with the stream that the driver has, while no thread can close it.
+    /// Calls `act` with the driver's stream, which no thread can close during the call.
     ///
     /// # Errors
-    /// That of `act`; why no event can be recorded in a closed stream.
+    /// The error of `act`; the reason why no event can be recorded in a closed stream.
     fn while_open<R>(
         queue: &RwLock<ranks::Recorded, millpond_driver::Result<RawStream>>,
         act: impl FnOnce(RawStream) -> millpond_driver::Result<R>,
@@ -241,12 +245,12 @@ impl Progress {
         }
     }
 
-    /// The end of a closed stream, once it is recorded.
+    /// Returns the end of a closed stream, once it is recorded.
     pub(crate) fn end(&self) -> Option<Arc<DeviceEvent>> {
         self.end.get().cloned()
     }
 
-    /// Does something with an event after all work of the chain so far.
+    /// Calls `act` with an event after all work of the chain so far.
     pub(crate) fn with_event<R>(
         &self,
         driver: &dyn Driver,
@@ -272,13 +276,13 @@ impl Progress {
                     driver.forget(event);
                     done
                 }
-                // It was closed this moment.
+                // Another thread just closed it.
                 (Err(_), Some(end)) => act(end.raw),
                 (Err(error), None) => Err(error),
             },
             Queue::Launches(last) => {
                 let last = lock(last).clone();
-                // Without a launch there is no work: no one of its points is asked for.
+                // Without a launch there is no work, and nothing queries its points.
                 match last {
                     None => Err(no_launch()),
                     Some(LaunchEnd::Recorded(end)) => act(end.raw),
@@ -288,7 +292,7 @@ impl Progress {
         }
     }
 
-    /// Whether `seq` has completed, asking the device where it is not known to have. An error means no.
+    /// Returns `true` if `seq` has completed. Queries the device if that is not known; `false` after an error.
     pub(crate) fn is_over(&self, seq: Seq, driver: &dyn Driver) -> bool {
         if self.completed.load(Ordering::Acquire) >= seq {
             return true;
@@ -308,7 +312,7 @@ impl Progress {
         }
     }
 
-    /// Whether `seq` is known to have completed, without asking the device.
+    /// Returns `true` if `seq` is known to have completed, without a query of the device.
     pub(crate) fn has_passed(&self, seq: Seq) -> bool {
         seq <= self.completed.load(Ordering::Acquire)
     }
@@ -320,24 +324,24 @@ impl Progress {
         self.block_on_side_work(submitted, driver)
     }
 
-    /// As [`block`](Self::block), where the stream's own work up to `seq` has completed.
+    /// As [`block`](Self::block), if the stream's own work up to `seq` has completed.
     fn block_on_side_work(&self, seq: Seq, driver: &dyn Driver) -> millpond_driver::Result<()> {
         for end in self.side_work(seq) {
             end.map_or_else(|| Err(no_end()), |end| driver.block_on(end.raw))?;
         }
-        // Whoever waited for it need not ask: a device that blocks may refuse to answer.
+        // A thread that has waited does not need the query, which a device may refuse although it blocks.
         self.reach_now(driver);
         self.complete(seq);
         Ok(())
     }
 
-    /// The end of all work so far, to be waited for at any later time.
+    /// Returns the end of all work so far, for a wait at any later time.
     pub(crate) fn end_now(self: &Arc<Self>, driver: &Arc<CountedDriver>) -> millpond_driver::Result<EndThen> {
         let seq = self.submitted.load(Ordering::Acquire);
         Ok(EndThen { progress: Arc::clone(self), seq, event: self.keep_event(driver)? })
     }
 
-    /// An event after all work of the chain so far.
+    /// Returns an event after all work of the chain so far.
     fn keep_event(&self, driver: &Arc<CountedDriver>) -> millpond_driver::Result<Arc<DeviceEvent>> {
         if let Some(end) = self.end() {
             return Ok(end);
@@ -345,7 +349,7 @@ impl Progress {
         match &self.queue {
             Queue::Stream(queue) => {
                 let event = Self::while_open(queue, |raw| driver.record(raw));
-                // Where it was closed this moment it has an end.
+                // If another thread just closed it, it has an end.
                 event.map(|event| Arc::new(DeviceEvent::new(event, driver))).or_else(|error| self.end().ok_or(error))
             }
             Queue::Launches(last) => match lock(last).clone() {
@@ -356,18 +360,18 @@ impl Progress {
         }
     }
 
-    /// Where the chain is closed and all of it has completed: its end.
+    /// Returns the end of the chain if it is closed and all of it has completed.
     pub(crate) fn end_if_over(&self, driver: &dyn Driver) -> Option<Seq> {
         let end = self.submitted.load(Ordering::Acquire);
         (self.end.get().is_some() && self.is_over(end, driver)).then_some(end)
     }
 
-    /// The program submits to the stream as well from now on.
+    /// Records that the program submits to the stream as well from now on.
     pub(crate) fn share(&self) {
         self.is_shared.store(true, Ordering::Release);
     }
 
-    /// Whether all its work has completed. Of a shared stream's no position says that.
+    /// Returns `true` if all its work has completed. For a shared stream no position says that.
     pub(crate) fn is_idle(&self, driver: &dyn Driver) -> bool {
         let submitted = self.submitted.load(Ordering::Acquire);
         match self.is_shared.load(Ordering::Acquire) {
@@ -379,18 +383,18 @@ impl Progress {
         }
     }
 
-    /// Records an event in the stream, to be asked where none can be recorded.
+    /// Records an event in the stream, for queries at a time when none can be recorded.
     pub(crate) fn record_ahead(&self, driver: &Arc<CountedDriver>) {
         let Queue::Stream(queue) = &self.queue else { return };
         let submitted = self.submitted.load(Ordering::Acquire);
-        // Where none can be recorded now it keeps the one that it has.
+        // If none can be recorded now, the former event is kept.
         if let Ok(event) = Self::while_open(queue, |raw| driver.record_apart(raw)) {
             let former = lock(&self.ahead).replace((DeviceEvent::new(event, driver), submitted));
             drop(former);
         }
     }
 
-    /// As [`is_over`](Self::is_over), by the event recorded ahead.
+    /// As [`is_over`](Self::is_over), from the event that was recorded ahead.
     #[cold]
     fn is_over_ahead(&self, seq: Seq, driver: &dyn Driver) -> bool {
         let mut ahead = lock(&self.ahead);
@@ -408,7 +412,7 @@ impl Progress {
     }
 }
 
-/// What cannot be waited for.
+/// Returns the error of a wait for work whose end could not be recorded.
 #[cold]
 pub(crate) fn no_end() -> DriverError {
     DriverError::Failed {
@@ -417,7 +421,7 @@ pub(crate) fn no_end() -> DriverError {
     }
 }
 
-/// Of a stream that is closed.
+/// Returns the error of a closed stream.
 #[cold]
 pub(crate) fn closed() -> DriverError {
     DriverError::Failed { call: "record", reason: "the stream is closed".into() }

@@ -1,7 +1,7 @@
-//! What closes, and what is given back then: streams, pools, and the device itself. And waiting for all that is in
-//! flight, closed or not: what is done with the table of `in_flight.rs`.
+//! The closing of streams, pools and the device, and the release of what they held. Also the wait for all work in
+//! flight, of closed streams too, with the table of `in_flight.rs`.
 //!
-//! Where the driver refuses to record the end of a stream, or to close it, that is tried again with the next question.
+//! If the driver refuses to record the end of a stream, or to close it, the next query tries again.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -25,11 +25,12 @@ use crate::state::stream::StreamShared;
 use crate::trace::tracer::Tracer;
 
 impl Context {
-    /// Closes a stream, or as much of that as the driver does now. What is returned is to be dropped behind all locks.
+    /// Closes a stream, as far as the driver does it now. The result must be dropped after all locks are released.
     #[must_use]
     pub(crate) fn close_stream(&self, mut unclosed: Unclosed) -> Option<Unclosed> {
         if !unclosed.needs_record {
-            // No other call learns that from a stream that is closed. Nothing was in it that a host would not know of.
+            // The stream never had work, so the host knows all of its snapshot. Later calls cannot learn this from a
+            // closed stream.
             unclosed.progress.complete(unclosed.snapshot.point().seq);
             unclosed.progress.close(Err(closed()));
             hosts::learn([&unclosed.snapshot], || ());
@@ -46,10 +47,10 @@ impl Context {
         None
     }
 
-    /// Closes what the driver refused to close before; nothing new is refused while the answer is held.
+    /// Closes the streams that the driver refused to close before. While the guard is held, no stream is added.
     ///
     /// # Errors
-    /// It refuses once more.
+    /// The driver refuses again.
     fn close_rest_locked(&self) -> millpond_driver::Result<Guard<'_, Vec<Unclosed>>> {
         loop {
             let mut list = lock(&self.in_flight.unclosed);
@@ -62,21 +63,21 @@ impl Context {
         }
     }
 
-    /// Closes what the driver refused to close before. Locks of streams may be held.
+    /// Closes the streams that the driver refused to close before. Locks of streams may be held.
     ///
     /// # Errors
-    /// It refuses once more.
+    /// The driver refuses again.
     pub(crate) fn close_rest(&self) -> millpond_driver::Result<()> {
         self.close_rest_locked().map(drop)
     }
 
-    /// Drops what kept streams open that are closed by now. No lock may be held.
+    /// Drops the values that kept streams open which are closed now. No lock may be held.
     pub(crate) fn let_go(&self) {
         let gone = std::mem::take(&mut *lock(&self.in_flight.let_go));
         drop(gone);
     }
 
-    /// All work up to now. No lock may be held.
+    /// Returns all work so far. No lock may be held.
     ///
     /// # Errors
     /// The driver refuses to record the end of a closed stream.
@@ -89,8 +90,8 @@ impl Context {
         Ok(everything)
     }
 
-    /// The chain of a new stream, where no host knows of a number that serves again. With many streams closed it has
-    /// the number of the one closed first, and the stream is put after its end.
+    /// Returns the chain of a new stream, if the host knows no number that can be reused. If many streams are closed,
+    /// it has the number of the one that was closed first, and the stream waits for that one's end.
     pub(crate) fn begin_chain(
         &self,
         raw: RawStream,
@@ -113,7 +114,7 @@ impl Context {
         (Chain::new(chain, seq, base), None)
     }
 
-    /// The end of a stream that was closed since it was asked for; none where nothing runs any more.
+    /// Returns the end of a stream that was closed after the caller looked it up, or `None` if nothing runs any more.
     ///
     /// # Errors
     /// The driver refuses to record it.
@@ -122,15 +123,16 @@ impl Context {
         Ok(stream.progress.end())
     }
 
-    /// Whether all work of all streams up to now has completed, closed ones too, also of other devices' streams that
-    /// used its memory.
+    /// Returns `true` if all work of all streams so far has completed, also of closed streams and of other devices'
+    /// streams that used its memory.
     pub(crate) fn is_idle(&self) -> bool {
         let chains = self.in_flight.chains();
         self.chains.poll(&*self.driver).is_over_foreign() && chains.iter().all(|chain| chain.is_idle(&*self.driver))
     }
 
-    /// The host has waited until everything up to the snapshots had completed: beyond knowing it, pools may give memory
-    /// back (CUDA: a synchronisation honours the release threshold, a query does not).
+    /// Called after the host has waited until everything up to the snapshots has completed. The host learns this, and
+    /// in addition pools may return memory to the system (CUDA: a synchronisation honours the release threshold, a
+    /// query does not).
     pub(crate) fn synchronized<'a>(
         &self,
         snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone,
@@ -143,9 +145,10 @@ impl Context {
         self.finish_closing();
     }
 
-    /// The device goes, and others may know of its work: that is waited for, as it is where the driver goes, and all
-    /// that the program does afterwards comes after it. So the numbers of its chains serve again, and memory of others
-    /// that it used can be freed. Within a kernel nothing is waited for, nor known.
+    /// Called when the device is dropped while other devices may know of its work. Waits for that work, as the drop of
+    /// the driver does, and all later operations of the program come after it. So the numbers of its chains can be
+    /// reused, and memory of other devices that it used can be freed. Inside a kernel it neither waits nor learns
+    /// anything.
     fn wait_for_end(&self) {
         let ends = self.in_flight.ended();
         let is_over = |(snapshot, event): &End| {
@@ -161,7 +164,7 @@ impl Context {
         });
     }
 
-    /// Gives back what nothing uses any more of dropped pools and graphs, and of what was imported.
+    /// Releases what nothing uses any more of dropped pools and graphs, and of imports.
     pub(crate) fn finish_closing(&self) {
         self.finish_pools();
         self.graphs.finish_closing(self);
@@ -169,7 +172,7 @@ impl Context {
         self.finish_guests();
     }
 
-    /// Lets memory of devices that are gone go, where no work is left that may use it. Never waits.
+    /// Drops the memory of devices that are gone if no work is left that may use it. Never waits.
     pub(crate) fn finish_guests(&self) {
         if lock(&self.guests).is_empty() {
             return;
@@ -183,13 +186,13 @@ impl Context {
         over.iter().for_each(|memory| self.driver.let_go(memory));
     }
 
-    /// Physical memory of dropped pools that is not given back yet, in bytes.
+    /// Returns the bytes of physical memory of dropped pools that is not released yet.
     pub(crate) fn closing_bytes(&self) -> u64 {
         lock(&self.closing).iter().map(|closing| closing.heap.pool.reserved()).sum()
     }
 
-    /// Gives the memory of dropped pools back, where nothing uses it any more. Never waits; the heap of a pool that is
-    /// still there may be locked.
+    /// Releases the memory of dropped pools that nothing uses any more. Never waits; the heap of a pool that still
+    /// exists may be locked.
     pub(crate) fn finish_pools(&self) {
         let closing = std::mem::take(&mut *lock(&self.closing));
         for mut heap in closing {
@@ -202,7 +205,7 @@ impl Context {
 }
 
 impl Context {
-    /// A pool is gone; what it leaves is given back once nothing uses it.
+    /// Removes a pool; the memory that it leaves is released once nothing uses it.
     pub(crate) fn end_pool(&self, pool: PoolId, left: Closing) {
         lock(&self.pools).remove(&pool);
         self.returned.fetch_add(left.heap.returned(), Ordering::AcqRel);
@@ -247,11 +250,13 @@ impl Unclosed {
 impl Drop for Context {
     fn drop(&mut self) {
         if process::is_forked() {
-            // All of it is the parent's. The driver is not dropped: it would wait for threads that are not there.
+            // All of it belongs to the parent. The driver is not dropped, because the drop would wait for threads that
+            // do not exist.
             std::mem::forget(Arc::clone(&self.driver));
             return;
         }
-        // Once more: what the system refused so far. What it refuses now goes with the device.
+        // Streams that the system refused to close are tried once more. If it refuses again, they are closed with the
+        // device.
         let _ = self.close_rest();
         let has_met = self.has_met.load(Ordering::Acquire);
         if has_met {
@@ -265,7 +270,8 @@ impl Drop for Context {
             tracer.close();
         }
         peers::leave(self);
-        // What no other device has met, none can name; and what the program waited for, all later work comes after.
+        // A chain's number can be reused if no other device has met this one, because then no device can name the
+        // chain, or if the program has waited for the chain, because all later work then comes after it.
         let base = hosts::base();
         let chain_indices = self.chain_indices.get_mut();
         chain_indices.retire(|last| !has_met || base.covers(last));

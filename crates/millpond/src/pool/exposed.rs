@@ -1,13 +1,12 @@
-//! Memory that other processes may still reach after their leases: it is not reused, and is destroyed.
+//! Memory that other processes may still access after their leases: it is not reused, but destroyed.
 //!
-//! Invariant **exposed-last**: a file of a chunk cannot be called back, so memory that others could reach is not reused
-//! after its free. In pools that keep allocations apart, a block that a foreign process was
-//! lent, or whose files were handed out, never rests in a cache and never returns to the heap as free memory: it is
-//! *condemned* with its free, held until its uses have completed, and then its chunks are destroyed while the heap's
-//! lock is held, so that no stream gets it in between. Where the pool itself is destroyed, it all goes back to the
-//! system anyway.
+//! Invariant **exposed-last**: a file of a chunk cannot be recalled, so memory that other processes could access is not
+//! reused after its free. In pools that keep allocations apart, a block that was lent to a foreign process, or whose
+//! files were passed on, is never kept in a cache and never returns to the heap as free memory. Its free *condemns* it:
+//! it is held until its uses have completed, and then its chunks are destroyed while the heap's lock is held, so that
+//! no stream gets it in between. If the pool itself is destroyed, all its memory is returned to the system anyway.
 //!
-//! Its data is behind the heap's lock.
+//! The heap's lock guards its data.
 
 use std::sync::Arc;
 
@@ -20,33 +19,33 @@ use crate::state::allocation::Allocation;
 use crate::state::context::Context;
 use crate::state::pool::Heap;
 
-/// Blocks that others may reach.
+/// The blocks that other processes may access.
 #[derive(Debug, Default)]
 pub(crate) struct Exposed {
     blocks: FxHashSet<BlockId>,
-    /// Freed, and after what they are free.
+    /// Freed blocks, each with the frontier after which it is not used any more.
     condemned: Vec<(Arc<Allocation>, Frontier)>,
 }
 
 impl Exposed {
-    /// Others may reach a held block from now on.
+    /// Records that other processes may access a held block from now on.
     pub(crate) fn add(&mut self, block: BlockId) {
         self.blocks.insert(block);
     }
 
-    /// Whether others may reach it.
+    /// Returns `true` if other processes may access the block.
     #[inline]
     pub(crate) fn holds(&self, block: BlockId) -> bool {
         !self.blocks.is_empty() && self.blocks.contains(&block)
     }
 
-    /// It is freed.
+    /// Condemns a block, which was freed.
     #[cold]
     pub(crate) fn condemn(&mut self, allocation: Arc<Allocation>, after: Frontier) {
         self.condemned.push((allocation, after));
     }
 
-    /// Whether something waits to be destroyed.
+    /// Returns `true` if a block waits to be destroyed.
     #[inline]
     pub(crate) fn is_condemned(&self) -> bool {
         !self.condemned.is_empty()
@@ -54,7 +53,7 @@ impl Exposed {
 }
 
 impl Heap {
-    /// Destroys what is condemned and no longer used, as far as is known.
+    /// Destroys condemned blocks that are known to be unused.
     #[cold]
     pub(crate) fn destroy_exposed(&mut self, context: &Context) {
         let poll = context.chains.poll(&*context.driver);
@@ -65,12 +64,12 @@ impl Heap {
             self.exposed.blocks.remove(&block);
             self.give_back(allocation, Freed::after(Frontier::EMPTY));
             self.pool.discard(range);
-            // What the driver refuses to take back stays the pool's.
+            // Chunks that the driver refuses to release stay in the pool.
             let _ = shell::apply_steps(context, self);
         }
     }
 
-    /// The pool serves no stream any more: what is condemned goes back with the rest.
+    /// Releases the condemned blocks like other memory, because the pool serves no stream any more.
     pub(crate) fn keep_no_exposed(&mut self) {
         let condemned = std::mem::take(&mut self.exposed).condemned;
         condemned.into_iter().for_each(|(allocation, after)| self.give_back(allocation, Freed::after(after)));

@@ -1,11 +1,11 @@
-//! Grants: which other devices may use a pool's memory (CUDA: `cudaMemPoolSetAccess`).
+//! Grants: the access of other devices to a pool's memory (CUDA: `cudaMemPoolSetAccess`).
 //!
-//! A grant is the pool's: it holds for all that was and will be allocated from it, and for memory wherever it moves.
-//! Knows mappings and the last uses of each granted device; an access without a grant is refused before it runs.
-//! Locks: a pool's grants come after its heap and after allocations' lives.
+//! A grant belongs to the pool: it holds for all past and future allocations from it, and for memory wherever it moves.
+//! Knows mappings and the last uses of each granted device; an access without a grant is refused before it runs. Locks:
+//! a pool's grants come after its heap and after allocations' lives.
 //!
 //! Invariants: **granted-open**: while a pool grants a device access, that device can use every mapping of it;
-//! **seen-off**: access is taken away only when the host knows that every use under it has completed.
+//! **seen-off**: access is revoked only when the host knows that every use under it has completed.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -29,13 +29,13 @@ use crate::state::pool::{Heap, PoolShared};
 use crate::state::stream::StreamShared;
 use crate::sync::ranks;
 
-/// What a pool grants.
+/// The grants of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct Grants {
     list: Vec<Grant>,
 }
 
-/// What one device may do.
+/// The grant of one device.
 #[derive(Debug)]
 struct Grant {
     device: DeviceName,
@@ -54,13 +54,14 @@ impl Grants {
         self.find(device).map_or(PeerAccess::None, |grant| grant.access)
     }
 
-    /// What the driver has to let in, were `device` granted that: several of our devices may be one of the driver's.
+    /// Returns the access that the driver must set if `device` got this grant: several of our devices may be one of the
+    /// driver's.
     fn peer_access(&self, peer: Peer, device: u32, access: PeerAccess) -> PeerAccess {
         let others = self.list.iter().filter(|grant| grant.peer == peer && grant.device.key() != device);
         others.map(|grant| grant.access).max().unwrap_or_default().max(access)
     }
 
-    /// Who is to be let in to new mappings.
+    /// Returns the devices that get access to new mappings, with their access.
     fn peers(&self) -> SmallVec<[(Peer, PeerAccess); 2]> {
         let mut peers = SmallVec::<[(Peer, PeerAccess); 2]>::new();
         for grant in self.list.iter().filter(|grant| grant.access > PeerAccess::None) {
@@ -72,7 +73,7 @@ impl Grants {
         peers
     }
 
-    /// Changes what a device may do, and forgets those that have nothing any more, or are gone.
+    /// Changes the grant of a device, and removes grants without access and uses, and those of devices that are gone.
     fn set(&mut self, device: DeviceName, peer: Peer, access: PeerAccess, is_open: impl Fn(u32) -> bool) {
         match self.list.iter_mut().find(|grant| grant.device.key() == device.key()) {
             Some(grant) => grant.access = access,
@@ -82,7 +83,7 @@ impl Grants {
         self.list.retain(|grant| has_something(grant) && is_open(grant.device.key()));
     }
 
-    /// A device's work uses the memory; only the last use of a chain matters.
+    /// Records a use by a device's work; only the last use of a chain matters.
     fn used(&mut self, device: u32, by: Use) {
         let Some(grant) = self.list.iter_mut().find(|grant| grant.device.key() == device) else { return };
         let same = |it: &&mut Use| it.point.chain == by.point.chain && it.site.act == by.site.act;
@@ -93,7 +94,7 @@ impl Grants {
     }
 }
 
-/// Opens a new mapping to all that the pool grants access. INVARIANT: granted-open.
+/// Sets the access of all granted devices to a new mapping. INVARIANT: granted-open.
 pub(crate) fn open_mapping(
     driver: &CountedDriver,
     grants: &Mutex<ranks::Grants, Grants>,
@@ -107,7 +108,7 @@ pub(crate) fn open_mapping(
 /// A pool's device and number, and its grants, locked.
 type Held<'a> = ((u32, u32), Guard<'a, Grants>);
 
-/// An access: its place among those that were declared, to what, and how.
+/// An access: its position in the declaration, the allocation, and the kind of access.
 type Declared<'a> = (usize, &'a Allocation, Act);
 
 /// The grants that one operation relies on, held until it is recorded.
@@ -117,8 +118,8 @@ pub(crate) struct Visit<'a> {
 }
 
 impl<'a> Visit<'a> {
-    /// Looks whether the stream's device may do this to memory of other devices, in the order of their numbers. Each
-    /// access is with its place among those that were declared; so is what is refused.
+    /// Checks that the stream's device may access memory of other devices in this way, in the order of their numbers.
+    /// Each access comes with its position in the declaration, and so does each refusal.
     pub(crate) fn check(
         stream: &StreamShared,
         wanted: impl Iterator<Item = Declared<'a>>,
@@ -146,13 +147,13 @@ impl<'a> Visit<'a> {
                 refused.push((at, no_access(stream, pool, allocation, act, granted)));
                 continue;
             }
-            // Whoever wants to know what has completed there asks this device.
+            // Completion of this chain is queried there through this device's driver.
             pool.context.chains.insert_foreign(stream.chain, &stream.progress, &stream.context.driver);
         }
         (visit, refused)
     }
 
-    /// The operation was submitted: a use of an allocation.
+    /// Records the use of an allocation by the submitted operation.
     pub(crate) fn used(&mut self, allocation: &Allocation, by: Use) {
         let Origin::Pool(pool) = &allocation.origin else { return };
         if let Some((_, grants)) = self.held.iter_mut().find(|(held, _)| *held == key(pool)) {
@@ -162,7 +163,7 @@ impl<'a> Visit<'a> {
 }
 
 impl PoolShared {
-    /// A device's work uses the pool's memory, let in or not. INVARIANT: seen-off.
+    /// Records a use of the pool's memory by a device's work, with or without access. INVARIANT: seen-off.
     #[cold]
     pub(crate) fn used_foreign(&self, device: u32, by: Use) {
         lock(&self.grants).used(device, by);
@@ -173,7 +174,7 @@ fn key(pool: &PoolShared) -> (u32, u32) {
     (pool.context.number, pool.id.0)
 }
 
-/// Cold: says whose memory it is and what to call.
+/// Cold: the error that names the memory's owner and the call that is needed.
 #[cold]
 fn no_access(
     stream: &StreamShared,
@@ -183,7 +184,7 @@ fn no_access(
     granted: PeerAccess,
 ) -> Error {
     Invalid::NoAccess {
-        // Its life is locked by the caller.
+        // The caller holds the lock of its life.
         allocation: allocation.id.to_string(),
         pool: pool.title(),
         owner: pool.context.name(),
@@ -198,7 +199,7 @@ fn no_access(
 impl PoolShared {
     pub(crate) fn set_access(&self, context: &Context, peer: Peer, access: PeerAccess) -> Result<()> {
         let (device, open) = (context.name(), peers::open());
-        // Held against new mappings, then against uses that rely on the grant.
+        // The heap is locked against new mappings, and the grants against uses that rely on them.
         let heap = self.lock();
         let mut grants = lock(&self.grants);
         let former = grants.access(device.key());
@@ -226,14 +227,14 @@ impl PoolShared {
             Err((_, true)) => former,
         };
         grants.set(device, peer, left, |device| open.contains(&device));
-        // Under the lock: uses that rely on the grant are written down after it, and before its end.
+        // Under the lock, so that uses that rely on the grant are written after it, and before its end.
         if left != former {
             note(left);
         }
         outcome.map_err(|(error, _)| error.into())
     }
 
-    /// Changes what a device may do with every mapping; an error says whether all is as it was.
+    /// Changes a device's access to every mapping. An error contains `true` if all mappings were restored.
     fn let_in(
         &self,
         heap: &Heap,
@@ -252,7 +253,7 @@ impl PoolShared {
         Ok(())
     }
 
-    /// Whether every use that would be cut off has completed, as far as the host knows. INVARIANT: seen-off.
+    /// Checks that every use that would lose its access has completed, as far as the host knows. INVARIANT: seen-off.
     fn check_uses(&self, grants: &mut Grants, device: &DeviceName, left: PeerAccess) -> Result<()> {
         let base = hosts::base();
         let Some(grant) = grants.list.iter_mut().find(|grant| grant.device.key() == device.key()) else {

@@ -1,4 +1,4 @@
-//! A pool: where memory comes from (CUDA: `cudaMemPool_t`). The handle and its settings.
+//! A pool: the source of allocations (CUDA: `cudaMemPool_t`). The handle and its settings.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::state::pool::PoolShared;
 
 /// A pool of a device. Clones name the same pool; it is destroyed when the last one is dropped.
 ///
-/// What was allocated from it stays valid and can still be freed; its memory goes back to the system with the last
-/// of them (CUDA: `cudaMemPoolDestroy`).
+/// Its allocations stay valid and can still be freed; its memory is returned to the system with the last of them (CUDA:
+/// `cudaMemPoolDestroy`).
 ///
 /// ```
 /// # use millpond::{Device, Error, HostConfig, MIB, PoolConfig};
@@ -37,7 +37,7 @@ pub struct Pool {
     _owner: Arc<Owner>,
 }
 
-/// Destroys the pool when the last handle goes.
+/// Destroys the pool when the last handle is dropped.
 #[derive(Debug)]
 struct Owner {
     shared: Arc<PoolShared>,
@@ -60,25 +60,25 @@ impl Pool {
         Self { shared: Arc::clone(&shared), _owner: Arc::new(Owner { shared }) }
     }
 
-    /// The same, for what keeps it.
+    /// Returns the shared state, for owners that keep it.
     pub(crate) fn arc(&self) -> &Arc<PoolShared> {
         &self.shared
     }
 
-    /// Its number on its device.
+    /// Returns the pool's number on its device.
     pub fn id(&self) -> PoolId {
         self.shared.id
     }
 
-    /// Gives it a name, which messages and `{:?}` use in place of its number. The last name given counts. In a process
-    /// that was forked off this has no effect.
+    /// Names the pool. Messages and `{:?}` use the name in place of the number. A later name replaces it. In a forked
+    /// process this has no effect.
     pub fn set_name(&self, name: &str) {
         if !process::is_forked() {
             *lock(&self.shared.name) = Some(name.into());
         }
     }
 
-    /// The pool with a name, as of [`set_name`](Self::set_name):
+    /// Names the pool and returns it, as with [`set_name`](Self::set_name):
     ///
     /// ```
     /// # use millpond::{Device, HostConfig, MIB, PoolConfig};
@@ -96,33 +96,36 @@ impl Pool {
         self
     }
 
-    /// The name that it was given.
+    /// Returns the pool's name, if it has one.
     pub fn name(&self) -> Option<String> {
         self.shared.title().name
     }
 
-    /// What is used and reserved, now and at most (CUDA: `cudaMemPoolAttrUsedMemCurrent` and its siblings).
+    /// Returns the bytes in use and reserved, current and highest (CUDA: `cudaMemPoolAttrUsedMemCurrent` and its
+    /// siblings).
     pub fn statistics(&self) -> PoolStatistics {
         self.shared.statistics()
     }
 
-    /// Sets the high mark of used bytes to the current value (CUDA: `cudaMemPoolAttrUsedMemHigh` set to 0).
+    /// Sets the high-water mark of used bytes to the current value (CUDA: `cudaMemPoolAttrUsedMemHigh` set to 0).
     pub fn reset_used_high(&self) {
         self.shared.lock().reset_used_high();
     }
 
-    /// Sets the high mark of reserved bytes to the current value (CUDA: `cudaMemPoolAttrReservedMemHigh` set to 0).
+    /// Sets the high-water mark of reserved bytes to the current value (CUDA: `cudaMemPoolAttrReservedMemHigh` set to
+    /// 0).
     pub fn reset_reserved_high(&self) {
         self.shared.lock().pool.reset_reserved_high();
     }
 
-    /// When memory freed on one stream may serve another, for later allocations (CUDA: `cudaMemPoolReuse...`).
+    /// Sets the rules by which memory freed on one stream may be reused on another, for later allocations (CUDA:
+    /// `cudaMemPoolReuse...`).
     pub fn set_reuse(&self, reuse: ReusePolicy) {
         self.shared.lock().pool.set_reuse(reuse);
     }
 
-    /// Changes some of that and leaves the rest, whatever another thread sets meanwhile. The pool is locked while
-    /// `change` runs, which must not call it.
+    /// Changes some of these rules and keeps the others, also if another thread sets some at the same time. The pool is
+    /// locked while `change` runs, so `change` must not call the pool.
     pub fn update_reuse(&self, change: impl FnOnce(&mut ReusePolicy)) {
         let mut heap = self.shared.lock();
         let mut reuse = heap.pool.config().reuse;
@@ -130,57 +133,59 @@ impl Pool {
         heap.pool.set_reuse(reuse);
     }
 
-    /// Bytes to keep at a synchronisation (CUDA: `cudaMemPoolAttrReleaseThreshold`). The default is 0: everything
-    /// idle goes back to the system whenever the host synchronises.
+    /// Sets the bytes to keep at a synchronisation (CUDA: `cudaMemPoolAttrReleaseThreshold`). The default is 0: all
+    /// idle memory is returned to the system whenever the host synchronises.
     pub fn set_release_threshold(&self, bytes: u64) {
         self.shared.lock().pool.set_release_threshold(bytes);
     }
 
-    /// The most memory that the pool may have from now on. What it has beyond that goes back to the system, as far as
-    /// it is idle, and the rest whenever the host synchronises.
+    /// Sets the most memory that the pool may have from now on. Idle memory beyond that is returned to the system now,
+    /// and the rest whenever the host synchronises.
     ///
     /// # Errors
-    /// No memory could be had with it ([`PoolConfig::max_bytes`](crate::PoolConfig::max_bytes)).
+    /// The pool could not allocate any memory with this limit
+    /// ([`PoolConfig::max_bytes`](crate::PoolConfig::max_bytes)).
     pub fn set_max_bytes(&self, max_bytes: Option<u64>) -> Result<()> {
         let is_apart = self.shared.is_apart;
         let config = crate::PoolConfig { max_bytes, ..self.config() };
         let core = config.to_core(self.shared.context.properties.granularity, is_apart)?;
         self.shared.lock().set_max_bytes(core.max_bytes);
         if max_bytes.is_some_and(|max_bytes| self.shared.lock().pool.reserved() > max_bytes) {
-            // What the device refuses to take back stays until a synchronisation.
+            // Memory that the device refuses to take back stays until a synchronisation.
             let _ = self.shared.trim_to(core.max_bytes);
         }
         Ok(())
     }
 
-    /// The settings in force.
+    /// Returns the present settings.
     pub fn config(&self) -> crate::PoolConfig {
         let core = self.shared.lock().pool.config().clone();
         crate::PoolConfig::of_core(core, self.shared.guard, self.shared.shareable)
     }
 
-    /// Whether the pool's books are whole, every invariant derived anew: for tests, as slow as the pool is large.
+    /// Checks every invariant of the pool's bookkeeping from scratch: for tests, as slow as the pool is large.
     ///
     /// # Errors
-    /// What is not.
+    /// The violated invariant.
     #[doc(hidden)]
     pub fn audit(&self) -> std::result::Result<(), String> {
         process::refuse_forked().map_err(|error| error.to_string())?;
         self.shared.lock().pool.audit()
     }
 
-    /// Gives memory back to the system until `keep_bytes` are left, as far as it is not in use: not under live
-    /// allocations, nor where freed memory may still be touched by work in flight (CUDA: `cudaMemPoolTrimTo`).
+    /// Returns memory to the system until `keep_bytes` are left, as far as it is not in use: not memory of live
+    /// allocations, and not freed memory that work in flight may still access (CUDA: `cudaMemPoolTrimTo`).
     ///
     /// # Errors
-    /// The device refused to unmap; what was given back before stays so.
+    /// The device refused to unmap. Memory that was returned before stays returned.
     pub fn trim_to(&self, keep_bytes: u64) -> Result<()> {
         self.shared.trim_to(keep_bytes)
     }
 }
 
 impl PoolShared {
-    /// The last handle is gone: nothing new comes from here; what is idle goes back now, the rest with its last free.
+    /// Destroys the pool after its last handle is dropped: it serves nothing any more, returns idle memory now, and the
+    /// rest with its last free.
     fn destroy(&self) {
         self.stop_serving();
         self.lock().keep_no_exposed();

@@ -1,5 +1,5 @@
-//! Where memory comes from: a pool's heap, its steps taken by the driver, which devices and processes reach it. Pools
-//! themselves are [`Pool`](crate::Pool).
+//! The source of memory: a pool's heap, the driver calls for its steps, and the devices and processes with access to
+//! it. Pools themselves are [`Pool`](crate::Pool).
 
 pub(crate) mod closing;
 pub(crate) mod exposed;

@@ -1,6 +1,6 @@
-//! Memory that a pool gives back to the system: on request, at a synchronisation, and when the pool is destroyed.
+//! Memory that a pool returns to the system: on request, at a synchronisation, and when the pool is destroyed.
 //!
-//! Caches are emptied first, of streams whose lock is free. Knows pools and the caches of streams; no requests.
+//! The caches of streams whose lock is free are emptied first. Knows pools and the caches of streams, but no requests.
 
 use millpond_driver::process;
 
@@ -11,10 +11,10 @@ use crate::state::pool::{Heap, PoolShared};
 use crate::state::stream::{State, StreamShared};
 
 impl PoolShared {
-    /// Takes everything out of the streams' caches, back to the heap. `own` is the stream whose lock the caller holds;
-    /// other streams that stay busy for so many looks keep theirs.
+    /// Moves all blocks of the streams' caches to the heap. `own` is the stream whose lock the caller holds. Other
+    /// streams that are still busy after `patience` retries keep their blocks.
     pub(crate) fn drain_caches(&self, own: Option<(&StreamShared, &mut State)>, patience: u32) {
-        // To the heap under the stream's lock: a block is always in the cache or in the heap, for whoever looks.
+        // Under the stream's lock, so that other threads always find a block in the cache or in the heap.
         let clear = |state: &mut State| {
             let State { chain, caches, .. } = state;
             if let Some(cache) = caches.find(self) {
@@ -41,7 +41,7 @@ impl PoolShared {
         }
     }
 
-    /// Gives memory back to the system until `keep_bytes` are left, as far as nothing uses it.
+    /// Returns unused memory to the system until `keep_bytes` are left.
     pub(crate) fn trim_to(&self, keep_bytes: u64) -> Result<()> {
         process::refuse_forked()?;
         self.drain_caches(None, 0);
@@ -53,18 +53,18 @@ impl PoolShared {
         Ok(shell::apply_steps(&self.context, &mut heap)?)
     }
 
-    /// Unused memory that other processes may still reach is destroyed.
+    /// Destroys unused memory that other processes may still access.
     pub(crate) fn destroy_exposed(&self, heap: &mut Heap) {
         if heap.exposed.is_condemned() {
             heap.destroy_exposed(&self.context);
         }
     }
 
-    /// A destroyed pool's memory goes back to the system with the free of what lies on it.
+    /// Returns a destroyed pool's memory to the system when allocations in it are freed.
     #[inline]
     pub(crate) fn trim_if_destroyed(&self) {
         if self.is_destroyed() {
-            // A device that is lost cannot give memory back; the system takes it with the process.
+            // A lost device cannot release memory; the system takes it when the process ends.
             let _ = self.trim_to(0);
             let mut heap = self.lock();
             let table = if heap.is_empty() { heap.take_table() } else { Vec::new() };
@@ -73,9 +73,10 @@ impl PoolShared {
         }
     }
 
-    /// The host has synchronised: what it knows to have completed may serve any stream, idle memory beyond the release
-    /// threshold goes back, and what moving left in pieces is put together. A destroyed pool goes, which streams that
-    /// were busy then kept blocks of.
+    /// Called after a synchronisation of the host. Memory whose completion the host now knows may serve any stream,
+    /// idle memory beyond the release threshold is returned to the system, and memory that moves have fragmented is
+    /// defragmented. A destroyed pool is trimmed as well, because streams that were busy earlier may have kept blocks
+    /// of it.
     pub(crate) fn synchronized(&self) {
         let mut heap = self.lock();
         let base = hosts::base();
@@ -86,7 +87,7 @@ impl PoolShared {
             self.drain_caches(None, 0);
             heap = self.lock();
             heap.pool.synchronized(&*base);
-            // What the system refuses to take back or to move stays where it is.
+            // Memory that the system refuses to take back or to move stays where it is.
             let mut applied = shell::apply_steps(&self.context, &mut heap);
             while applied.is_ok() && heap.pool.is_fragmented() && heap.pool.defragment() {
                 applied = shell::apply_steps(&self.context, &mut heap);

@@ -1,4 +1,4 @@
-//! What `cuda.h` says of graphs: see the module above.
+//! The types and numbers of graphs, copied from `cuda.h`: see the module above.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::{offset_of, size_of};
@@ -11,30 +11,30 @@ handles! {
     Graph;
     /// A node of a graph (`CUgraphNode`), as the number of its pointer.
     GraphNode;
-    /// A graph that can be launched (`CUgraphExec`), as the number of its pointer.
+    /// An executable graph (`CUgraphExec`), as the number of its pointer.
     GraphExec;
-    /// What a graph keeps of the program's (`CUuserObject`), as the number of its pointer.
+    /// An object of the program that a graph keeps (`CUuserObject`), as the number of its pointer.
     UserObject;
 }
 
 /// `CUhostFn`
 pub type HostFunction = unsafe extern "C" fn(*mut c_void);
 
-/// What a memset node does (`CUDA_MEMSET_NODE_PARAMS`).
+/// The parameters of a memset node (`CUDA_MEMSET_NODE_PARAMS`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct MemsetParams {
     /// First address.
     pub to: Address,
-    /// Bytes from row to row; of no meaning with one row.
+    /// Bytes from row to row; ignored for one row.
     pub pitch: usize,
     /// The value of each element.
     pub value: c_uint,
     /// Bytes of an element: 1, 2 or 4.
     pub element_bytes: c_uint,
-    /// Elements of a row.
+    /// The number of elements in a row.
     pub width: usize,
-    /// Rows.
+    /// The number of rows.
     pub height: usize,
 }
 
@@ -57,109 +57,109 @@ pub struct CopySide {
     pub level: usize,
     /// `CUmemorytype`
     pub kind: c_int,
-    /// The address, where it is host memory.
+    /// The address of host memory.
     pub host: usize,
-    /// The address, where it is device memory.
+    /// The address of device memory.
     pub device: Address,
-    /// A `CUarray`, where it is one.
+    /// The array (`CUarray`).
     pub array: usize,
     /// Null.
     pub reserved: usize,
     /// Bytes from row to row.
     pub pitch: usize,
-    /// Rows of a slice.
+    /// The number of rows in a slice.
     pub height: usize,
 }
 
 impl CopySide {
-    /// A row of host memory.
+    /// Returns a row of host memory.
     pub fn host(at: usize, bytes: usize) -> Self {
         Self { kind: MEMORY_HOST, host: at, pitch: bytes, height: 1, ..Self::default() }
     }
 
-    /// A row of device memory.
+    /// Returns a row of device memory.
     pub fn device(at: Address, bytes: usize) -> Self {
         Self { kind: MEMORY_DEVICE, device: at, pitch: bytes, height: 1, ..Self::default() }
     }
 }
 
-/// What a copy node does (`CUDA_MEMCPY3D`).
+/// The parameters of a copy node (`CUDA_MEMCPY3D`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct CopyParams {
-    /// Where from.
+    /// The source.
     pub from: CopySide,
-    /// Where to.
+    /// The destination.
     pub to: CopySide,
     /// Bytes of a row.
     pub width: usize,
-    /// Rows.
+    /// The number of rows.
     pub height: usize,
-    /// Slices.
+    /// The number of slices.
     pub depth: usize,
 }
 
-/// What a host node does (`CUDA_HOST_NODE_PARAMS`).
+/// The parameters of a host node (`CUDA_HOST_NODE_PARAMS`).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct HostParams {
-    /// What is called.
+    /// The function that is called.
     pub function: HostFunction,
-    /// With what.
+    /// The function's argument.
     pub data: *mut c_void,
 }
 
-/// What a kernel node is (`CUDA_KERNEL_NODE_PARAMS_v1`).
+/// The parameters of a kernel node (`CUDA_KERNEL_NODE_PARAMS_v1`).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct KernelNode {
-    /// What runs; null where it is a kernel of a library.
+    /// The function; null for a kernel of a library.
     pub function: Function,
-    /// Blocks.
+    /// The number of blocks.
     pub grid: [c_uint; 3],
-    /// Threads of each block.
+    /// The number of threads of each block.
     pub block: [c_uint; 3],
-    /// Shared memory of each block, in bytes.
+    /// The shared memory of each block, in bytes.
     pub shared_bytes: c_uint,
-    /// The arguments, one by one.
+    /// The arguments, as one pointer each.
     pub params: *mut *mut c_void,
-    /// The arguments as one piece.
+    /// The arguments, as one buffer.
     pub extra: *mut *mut c_void,
 }
 
-/// What a kernel node is, from `CUDA_KERNEL_NODE_PARAMS_v2` on.
+/// The parameters of a kernel node, from `CUDA_KERNEL_NODE_PARAMS_v2` on.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct KernelNode2 {
-    /// As before.
+    /// The fields of the first version.
     pub first: KernelNode,
-    /// The kernel of a library, where it is one.
+    /// The kernel, if it belongs to a library.
     pub kernel: Function,
-    /// Where it runs; null for the current one.
+    /// The context; null for the current one.
     pub context: Context,
 }
 
-/// What an alloc node is (`CUDA_MEM_ALLOC_NODE_PARAMS`).
+/// The parameters of an alloc node (`CUDA_MEM_ALLOC_NODE_PARAMS`).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct AllocNode {
-    /// What the memory is like.
+    /// The properties of the memory.
     pub pool: PoolProps,
-    /// Which devices may use it.
+    /// The devices that may use it.
     pub access: *const AccessDesc,
-    /// How many these are.
+    /// The number of these devices.
     pub access_count: usize,
-    /// Its size.
+    /// The size in bytes.
     pub bytes: usize,
-    /// The answer: where it is.
+    /// Output: the address.
     pub at: Address,
 }
 
-/// `CU_STREAM_CAPTURE_MODE_RELAXED`: no call of anybody is forbidden because of the capture.
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`: the capture forbids no calls of any thread.
 pub const CAPTURE_RELAXED: c_int = 2;
-/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`: the destructor cannot be waited for.
+/// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`: no call waits for the destructor.
 pub const USER_OBJECT_NO_SYNC: c_uint = 1;
-/// `CU_GRAPH_USER_OBJECT_MOVE`: the caller's references go to the graph.
+/// `CU_GRAPH_USER_OBJECT_MOVE`: the caller's references move to the graph.
 pub const USER_OBJECT_MOVE: c_uint = 1;
 
 const _: () = assert!(size_of::<MemsetParams>() == 40 && offset_of!(MemsetParams, value) == 16);

@@ -1,4 +1,4 @@
-//! What `cuda.h` says of CUDA's own pools: see the module above.
+//! The types and numbers of CUDA's own pools, copied from `cuda.h`: see the module above.
 
 use std::ffi::c_int;
 use std::mem::{offset_of, size_of};
@@ -10,19 +10,19 @@ handles! {
     Pool;
 }
 
-/// What a pool is made of (`CUmemPoolProps`).
+/// The properties of a pool (`CUmemPoolProps`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(C)]
 pub struct PoolProps {
     /// `CUmemAllocationType`
     pub kind: c_int,
-    /// `CUmemAllocationHandleType`: how it can be shared.
+    /// `CUmemAllocationHandleType`: the handle types by which the memory can be shared.
     pub handle_types: c_int,
-    /// Where it is.
+    /// The location of the memory.
     pub location: Location,
     /// For Windows.
     pub win32_security: usize,
-    /// The most that it may hold in bytes; 0 for no limit.
+    /// The most bytes that it may have; 0 for no limit.
     pub max_bytes: usize,
     /// `CUmemPool_flags`
     pub usage: u16,
@@ -34,14 +34,14 @@ impl PoolProps {
     /// `CU_MEM_POOL_CREATE_USAGE_HW_DECOMPRESS`
     pub const DECOMPRESSION: u16 = 2;
 
-    /// Plain memory of a device; 0 for no limit.
+    /// Returns the properties of a pool of plain device memory; 0 for no limit.
     pub fn on(device: Device, max_bytes: usize) -> Self {
         let AllocationProp { kind, handle_types, location, .. } = AllocationProp::on(device);
         Self { kind, handle_types, location, win32_security: 0, max_bytes, usage: 0, reserved: [0; 54] }
     }
 }
 
-/// Numbers of `CUmemPool_attribute`: three switches, a threshold, and four figures in bytes.
+/// Numbers of `CUmemPool_attribute`: three switches, a threshold, and four statistics in bytes.
 pub mod attribute {
     use std::ffi::c_int;
 

@@ -1,17 +1,18 @@
 //! Waits for other devices: a stream is parked behind an event of another device and woken from there.
 //!
-//! The simple version lets a thread block on the other device. Then each wait keeps a thread, and devices that wait for
-//! each other run out of them. So a wait is a [`Waiter`] in the other device's slot, which holds no device and no
-//! thread. Departure: a seeded device runs nothing by itself, so
-//! 1. a seeded stream's wait stays ready and asks (which lets the other device run, where that is seeded too);
-//! 2. the first stream parked behind a seeded event starts a thread that waits for such events, for as long as there
-//!    are.
+//! In the simple version a thread blocks on the other device. Then each wait blocks a thread, and devices that wait for
+//! each other run out of threads. So a wait is a [`Waiter`] in the other device's slot, which keeps no device alive and
+//! blocks no thread. Departure: a seeded device runs nothing by itself, so
+//! 1. a seeded stream's wait stays ready and queries the event (which lets the other device run, if that is seeded
+//!    too);
+//! 2. the first stream that is parked behind a seeded event starts a thread that waits for such events, as long as
+//!    there are any.
 //!
-//! Locks: no queue of one device is locked under one of another; waiters are woken with none locked (`after`).
+//! Locks: no queue of one device is locked under one of another; waiters are woken while none is locked (`after`).
 //!
 //! Invariants: `woken-once`: a parked waiter is woken exactly once, by the end of the work before its event, or by the
-//! loss of the event's device once nothing of that stream runs; `away-counted`: the workers of a device count its
-//! streams that are parked behind events of other devices, so that a worker is there to take them.
+//! loss of the event's device once no item of that stream runs; `away-counted`: the workers of a device count its
+//! streams that are parked behind events of other devices, so that a worker exists to take them.
 
 use std::sync::{Arc, Weak};
 
@@ -26,18 +27,18 @@ pub(crate) struct EventFence<E: Execute> {
     pub(crate) event: Packed,
 }
 
-/// How a wait for another device goes on.
+/// The outcome of a wait for another device.
 pub(super) enum Wait {
-    /// What is waited for has completed.
+    /// The event has completed.
     Over,
-    /// The stream is parked, and with that another thread's business.
+    /// The stream is parked, and does not belong to the caller any more.
     Parked,
-    /// The stream stays ready and asks again.
+    /// The stream stays ready and queries the event again.
     Asks,
 }
 
 impl<E: Execute> Streams<E> {
-    /// Makes a stream, which the caller runs, wait for another device. With workers it runs no work.
+    /// Makes a stream, which the caller holds, wait for another device. If the device has workers, this runs no work.
     pub(super) fn await_foreign(self: &Arc<Self>, index: SlotIndex, fence: &dyn HostFence) -> Result<Wait, String> {
         if !self.scheduler.has_workers() {
             let is_over = fence.is_over()?;
@@ -56,7 +57,8 @@ impl<E: Execute> Streams<E> {
         parked.map(|is_over| if is_over { Wait::Over } else { Wait::Parked })
     }
 
-    /// Puts a waiter behind an event, unless that has completed or never will be. INVARIANT: woken-once.
+    /// Parks a waiter behind an event. Returns `true` if the event has completed, and an error if it never will.
+    /// INVARIANT: woken-once.
     fn park_waiter(&self, event: Packed, waiter: Waiter) -> Result<bool, String> {
         let slot = self.table.find(event.slot()).ok_or("the event was never recorded")?;
         let mut queue = lock(&slot.queue);
@@ -73,7 +75,7 @@ impl<E: Execute> Streams<E> {
         Ok(false)
     }
 
-    /// Without workers: sees that a thread runs the work before an event that another device waits for.
+    /// Without workers: makes sure that a thread runs the work before an event that another device waits for.
     fn see_through(self: &Arc<Self>, event: Packed) -> Result<(), String> {
         if self.scheduler.has_workers() || !self.scheduler.want(event) {
             return Ok(());
@@ -85,10 +87,10 @@ impl<E: Execute> Streams<E> {
         })
     }
 
-    /// Runs until all events have completed that other devices wait for.
+    /// Runs work until all events have completed that other devices wait for.
     fn run_wanted(self: &Arc<Self>) {
         while let Some(event) = self.scheduler.wanted() {
-            // The waiter notices a loss by itself.
+            // The waiter notices a loss itself.
             let _ = self.block_on(event);
         }
     }
@@ -107,7 +109,7 @@ impl<E: Execute> HostFence for EventFence<E> {
 
 impl<E: Execute> HostWaiter for Streams<E> {
     fn wake(self: Arc<Self>, stream: u64) {
-        // INVARIANT: lost-for-good. The entries of a lost device are dropped, so there is nothing to see to.
+        // INVARIANT: lost-for-good. The entries of a lost device are dropped, so nothing is left to run.
         let ready = (!self.is_lost()).then_some(stream as SlotIndex);
         self.scheduler.come_back(ready, &|| self.spawn_worker());
     }

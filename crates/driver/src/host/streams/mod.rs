@@ -1,16 +1,18 @@
-//! Streams: first in, first out each, at once with each other, and events between them. No memory, no `unsafe`.
+//! Streams: each runs its items in order, concurrently with the others, and events connect them. No memory, no
+//! `unsafe`.
 //!
-//! A stream is a queue in a slot (`slot`). Whoever sees to a stream takes a turn at it (`turn`); who that is, is the
-//! schedule's matter (`scheduler`): workers, or whoever waits. This file is what callers ask for.
+//! A stream is a queue in a slot (`slot`). A thread that holds a stream takes a turn at it (`turn`). The schedule
+//! decides which threads do (`scheduler`): workers, or threads that wait. This file has the functions for callers.
 //!
-//! Locks: a slot's queue, then (under it) the lock of `scheduler`; never two queues, and none while an item
-//! runs, anything of a caller is dropped or another device is woken, for that may call in here: it is left in `after`.
+//! Locks: a slot's queue, then (under it) the lock of `scheduler`. Two queues are never locked at once. No lock is held
+//! while an item runs, a caller's value is dropped or another device is woken, because these may call in here: they are
+//! postponed in `after`.
 //!
-//! Invariants, beside those of the slots and the scheduler:
-//! * `one-place`: a busy stream is in exactly one place: with a thread, ready, or parked behind one event;
+//! Invariants, besides those of the slots and the scheduler:
+//! * `one-place`: a busy stream is in exactly one place: held by a thread, ready, or parked behind one event;
 //! * `past-events`: an event is recorded after the work it covers, so streams never wait for each other in a circle,
-//!   nor do those of several devices;
-//! * `lost-for-good`: once the device is lost no item begins to run; what waits is dropped.
+//!   also those of several devices;
+//! * `lost-for-good`: once the device is lost no item begins to run; queued entries are dropped.
 
 mod after;
 mod at_work;
@@ -40,19 +42,19 @@ use crate::{HostFence, Label};
 
 use super::sync::{self, AtomicU64, JoinHandle, MutexGuard, Ordering, lock, sleep_for, spawn};
 
-/// How items are run; the streams know nothing else of them.
+/// Runs items. The streams know nothing else about them.
 pub(crate) trait Execute: Send + Sync + 'static {
-    /// What a stream's work consists of.
+    /// An item of a stream's work.
     type Item: Send + 'static;
 
     /// Runs one item to its end. An error or a panic loses the device.
     fn execute(&self, item: Self::Item) -> Result<(), String>;
 }
 
-/// Why streams refuse.
+/// The reason of a refusal.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// The handle is of no open stream.
+    /// The handle belongs to no open stream.
     UnknownStream,
     /// The event was never recorded.
     UnknownEvent,
@@ -79,24 +81,24 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Who runs ready work.
+/// The threads that run ready work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Schedule {
-    /// Threads, as soon as it is ready; work of different streams runs at once.
+    /// Worker threads, as soon as work is ready; work of different streams runs concurrently.
     #[default]
     Parallel,
-    /// No worker threads: a thread that blocks on an event runs ready work until the event has completed, one that asks
-    /// whether an event has completed runs one ready item where it has not. The seed chooses among the streams that are
-    /// ready, so that orders can be explored and, where one thread uses the device, repeated. What is left when the
-    /// program lets the last stream go is run then; work that owns a stream's or the device's handle itself waits for
-    /// ever where no thread waits for it.
+    /// No worker threads: a thread that blocks on an event runs ready work until the event has completed. A thread that
+    /// queries an event runs one ready item if the event has not completed. The seed chooses among the ready streams,
+    /// so that orders can be explored and, if one thread uses the device, repeated. When the program drops the last
+    /// stream, the remaining work is run. Work that itself owns a handle of a stream or of the device is never run if
+    /// no thread waits for it.
     Seeded(u64),
     /// No worker threads: work runs on the thread that submits it, before that call returns, unless another thread is
-    /// at it already. Such a device has nothing to do with others, for whom it would have to wait there. For tests of
-    /// what is above a driver: work must not need a lock that its caller holds.
+    /// already running it. Such a device does not work together with other devices, because it would have to wait for
+    /// them there. For tests of the code above a driver: work must not need a lock that its caller holds.
     AtOnce,
-    /// No worker threads: a thread that blocks on an event runs what is ready until the event has completed. Asking
-    /// runs nothing.
+    /// No worker threads: a thread that blocks on an event runs ready work until the event has completed. A query runs
+    /// nothing.
     AtWait,
 }
 
@@ -107,21 +109,21 @@ pub(crate) struct Streams<E: Execute> {
     scheduler: Scheduler,
     schedule: Schedule,
     lost: OnceLock<String>,
-    /// Streams that are open.
+    /// The number of open streams.
     open: AtomicU64,
 }
 
 /// A slot and its locked queue.
 type Locked<'a, I> = (&'a Slot<I>, MutexGuard<'a, Queue<I>>);
 
-/// How many items of one stream a worker runs before others get a turn.
+/// The number of items of one stream that a worker runs before other streams get a turn.
 const TURN_ITEMS: u32 = 64;
 
-/// Where the system refused a thread and work is ready, who waits asks for one again after this long.
+/// If the system refused a thread and work is ready, a waiting thread requests one again after this time.
 const REFUSED_FOR: Duration = Duration::from_millis(100);
 
 impl<E: Execute> Streams<E> {
-    /// Streams without work.
+    /// Makes streams without work.
     pub(crate) fn new(executor: E, schedule: Schedule, idle_life: Duration) -> std::io::Result<Arc<Self>> {
         let streams = Arc::new(Self {
             executor,
@@ -160,7 +162,7 @@ impl<E: Execute> Streams<E> {
         Ok(())
     }
 
-    /// Takes the item out where it succeeds.
+    /// Takes the item out of `item` on success.
     pub(crate) fn submit(self: &Arc<Self>, stream: Packed, item: &mut Option<E::Item>) -> Result<(), Refusal> {
         let (slot, mut queue) = self.lock_to_append(stream)?;
         let Some(item) = item.take() else { return Ok(()) };
@@ -185,13 +187,13 @@ impl<E: Execute> Streams<E> {
     pub(crate) fn wait(self: &Arc<Self>, stream: Packed, event: Packed) -> Result<(), Refusal> {
         let over = self.is_done(event)?;
         let (slot, mut queue) = self.lock_to_append(stream)?;
-        // A stream's own event, also of the slot's earlier streams, lies behind it already.
+        // A stream's own event, also one of the slot's earlier streams, comes before it already.
         if over || event.slot() == stream.slot() {
             return Ok(());
         }
         if append(slot, &mut queue, Entry::Wait(event)) {
             drop(queue);
-            // The stream was idle, so the wait is at its front: park it here, and not by way of a worker.
+            // The stream was idle, so the wait is at its front: it is parked here, not by a worker.
             if !self.park(stream.slot(), event) {
                 self.make_ready(stream.slot());
                 self.run_at_once(stream.slot());
@@ -205,7 +207,7 @@ impl<E: Execute> Streams<E> {
         let (slot, mut queue) = self.lock_to_append(stream)?;
         if append(slot, &mut queue, Entry::Foreign(Arc::clone(&fence))) {
             drop(queue);
-            // As in `wait`. A seeded device asks when it is run.
+            // As in `wait`. A seeded device queries the event when the stream runs.
             let is_parked =
                 self.scheduler.has_workers() && matches!(self.await_foreign(stream.slot(), &*fence), Ok(Wait::Parked));
             if !is_parked {
@@ -215,20 +217,21 @@ impl<E: Execute> Streams<E> {
         Ok(())
     }
 
-    /// Whether the items before the event are done. Seeded: runs one ready item where they are not.
+    /// Returns `true` if the items before the event are done. If they are not, a seeded device first runs one ready
+    /// item.
     #[inline]
     pub(crate) fn is_over(self: &Arc<Self>, event: Packed) -> Result<bool, Refusal> {
         if self.is_done(event)? { Ok(true) } else { self.look_closer(event) }
     }
 
-    /// Whether the items before the event are done, running nothing.
+    /// Returns `true` if the items before the event are done. Runs nothing.
     #[inline]
     pub(crate) fn peek(&self, event: Packed) -> Result<bool, Refusal> {
         self.is_done(event)
     }
 
-    /// Blocks until the items before the event are done. Where the device is lost instead, until nothing of that
-    /// stream runs any more.
+    /// Blocks until the items before the event are done or, if the device is lost, until no item of that stream runs
+    /// any more.
     pub(crate) fn block_on(self: &Arc<Self>, event: Packed) -> Result<(), Refusal> {
         if self.is_done(event)? {
             return self.check_lost();
@@ -239,8 +242,8 @@ impl<E: Execute> Streams<E> {
         if self.scheduler.has_workers() { self.sleep_until(event) } else { self.run_until(event) }
     }
 
-    /// Waits until all work is done and all workers have ended. An item of some device does not wait, for our work may
-    /// wait for that item: the streams then go with the last thread that runs them.
+    /// Waits until all work is done and all workers have ended. If the caller is an item of some device it does not
+    /// wait, because our work may wait for that item: the streams are then dropped with the last thread that runs them.
     ///
     /// Nothing is submitted after this.
     pub(crate) fn end(self: &Arc<Self>) {
@@ -254,7 +257,7 @@ impl<E: Execute> Streams<E> {
     }
 
     /// Without workers no thread runs the queues once the last stream is closed, and queued closures may keep the
-    /// device alive. This runs them: on this thread, or on a thread of its own where this thread runs an item.
+    /// device alive. This runs them: on this thread, or on a thread of its own if this thread runs an item.
     ///
     /// The caller holds no lock.
     pub(crate) fn settle(self: &Arc<Self>) {
@@ -284,7 +287,7 @@ impl<E: Execute> Streams<E> {
             }
         }
         for worker in self.scheduler.end() {
-            // A worker does not panic: what it runs is caught.
+            // A worker does not panic, because panics of its items are caught.
             let _ = worker.join();
         }
     }
@@ -296,12 +299,12 @@ impl<E: Execute> Streams<E> {
         after.settle();
     }
 
-    /// What distinguishes its items from those of other devices.
+    /// Returns a number that distinguishes this device's items from those of other devices.
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 
-    /// Threads that run work at present.
+    /// Returns the number of threads that run work.
     pub(crate) fn workers(&self) -> usize {
         self.scheduler.workers()
     }
@@ -317,7 +320,7 @@ impl<E: Execute> Streams<E> {
         self.lost.get().is_some()
     }
 
-    /// An open stream's slot, locked.
+    /// Returns an open stream's slot, with its queue locked.
     fn lock_stream(&self, stream: Packed) -> Result<Locked<'_, E::Item>, Refusal> {
         let slot = self.table.find(stream.slot()).ok_or(Refusal::UnknownStream)?;
         let queue = lock(&slot.queue);
@@ -328,14 +331,14 @@ impl<E: Execute> Streams<E> {
         }
     }
 
-    /// As [`lock_stream`](Self::lock_stream), for one more entry.
+    /// As [`lock_stream`](Self::lock_stream), to append one more entry.
     fn lock_to_append(&self, stream: Packed) -> Result<Locked<'_, E::Item>, Refusal> {
         let locked = self.lock_stream(stream)?;
         self.check_lost()?;
         if locked.0.has_tickets() { Ok(locked) } else { Err(Refusal::Spent) }
     }
 
-    /// A stream with so much work behind it.
+    /// Makes a stream behave as if this many items were done.
     #[cfg(test)]
     pub(crate) fn skip_to(&self, stream: Packed, ticket: u64) {
         let slot = self.table.slot(stream.slot());
@@ -349,12 +352,12 @@ impl<E: Execute> Streams<E> {
         if slot.has_done(event.number()) {
             return Ok(true);
         }
-        // Only what is not over can be an event that was never recorded.
+        // Only an event that is not over can be one that was never recorded.
         let made = event.number() <= slot.submitted.load(Ordering::Acquire);
         if made { Ok(false) } else { Err(Refusal::UnknownEvent) }
     }
 
-    /// Cold: the event is not over. A loss is an error only once nothing of the stream runs, as in `block_on`.
+    /// Cold: the event is not over. A loss is an error only once no item of the stream runs, as in `block_on`.
     #[cold]
     fn look_closer(self: &Arc<Self>, event: Packed) -> Result<bool, Refusal> {
         if !self.scheduler.has_workers()
@@ -366,7 +369,7 @@ impl<E: Execute> Streams<E> {
         }
         let slot = self.table.slot(event.slot());
         if self.is_lost() && !lock(&slot.queue).running {
-            // Read again: the last item may have ended well.
+            // Read again, because the last item may have succeeded.
             return if slot.has_done(event.number()) { Ok(true) } else { self.check_lost().map(|()| false) };
         }
         Ok(slot.has_done(event.number()))
@@ -406,7 +409,7 @@ impl<E: Execute> Streams<E> {
                 Duty::Run(slot) => self.run_one(slot),
                 Duty::Again => {}
                 Duty::Stuck if self.next_for(event) == next => return Err(Refusal::Stuck),
-                // Another thread has run something meanwhile.
+                // Another thread has run something in the meantime.
                 Duty::Stuck => {}
                 Duty::Over => return self.check_lost(),
             }
@@ -414,8 +417,8 @@ impl<E: Execute> Streams<E> {
         }
     }
 
-    /// Without workers: runs an item of a stream that was chosen. What it leaves behind is done once the caller does
-    /// not count as running any more.
+    /// Without workers: runs an item of the chosen stream. The postponed actions run once the caller does not count as
+    /// running any more.
     fn run_one(self: &Arc<Self>, slot: SlotIndex) {
         let mut after = After::new();
         let next = match self.see_to(slot, 1, &mut after) {
@@ -430,7 +433,7 @@ impl<E: Execute> Streams<E> {
         self.scheduler.push(slot, &|| self.spawn_worker());
     }
 
-    /// With [`Schedule::AtOnce`]: runs what is ready, on the thread that submits. The caller holds no lock of ours.
+    /// With [`Schedule::AtOnce`]: runs ready work on the thread that submits. The caller holds no lock of ours.
     fn run_at_once(self: &Arc<Self>, slot: SlotIndex) {
         while self.schedule == Schedule::AtOnce
             && !self.is_lost()
@@ -466,7 +469,7 @@ impl<E: Execute> fmt::Debug for Streams<E> {
     }
 }
 
-/// Appends an entry; whether the stream was idle, and now is the caller's to see to.
+/// Appends an entry. Returns `true` if the stream was idle; the caller then holds it.
 fn append<I>(slot: &Slot<I>, queue: &mut Queue<I>, entry: Entry<I>) -> bool {
     queue.entries.push_back(entry);
     let ticket = slot.submitted.load(Ordering::Relaxed) + 1;

@@ -1,15 +1,15 @@
-//! What has to be done before an event is reached, by way of the streams that its stream waits for.
+//! The work before an event, through the streams that its stream waits for.
 //!
-//! One queue is locked at a time. What an item that runs keeps waiting goes on waiting meanwhile.
+//! One queue is locked at a time. Streams that wait for a running item keep waiting while it runs.
 
 use super::slot::{Entry, SlotIndex};
 use super::sync::lock;
 use super::{Execute, Packed, Streams, at_work};
 
 impl<E: Execute> Streams<E> {
-    /// Whether the event's stream waits, by way of others of the device, for an item that the calling thread runs.
-    /// What that item keeps waiting goes on waiting while it runs, so that what was seen one after the other holds at
-    /// once.
+    /// Returns `true` if the event's stream waits, through other streams of the device, for an item that the calling
+    /// thread runs. Streams that wait for that item keep waiting while it runs, so facts that were read one after the
+    /// other hold together.
     pub(super) fn waits_for_caller(&self, event: Packed) -> bool {
         let mut at = event;
         while at_work::is_in_item() {
@@ -22,7 +22,7 @@ impl<E: Execute> Streams<E> {
             }
             let queue = lock(&slot.queue);
             match queue.entries.front() {
-                // What comes behind an item that runs may come behind the event, too.
+                // An entry after a running item may also come after the event.
                 Some(&Entry::Wait(before)) if !queue.running => at = before,
                 _ => return false,
             }
@@ -30,13 +30,14 @@ impl<E: Execute> Streams<E> {
         false
     }
 
-    /// The stream whose turn it is for an event to be reached: its own, or the one that it waits for.
+    /// Returns the stream that must run next for an event to complete: the event's own stream, or the one that it waits
+    /// for.
     pub(super) fn next_for(&self, event: Packed) -> SlotIndex {
         let mut at = event.slot();
         loop {
             let queue = lock(&self.table.slot(at).queue);
             match queue.entries.front() {
-                // What comes behind an item that runs is not before the event, and may be behind it.
+                // An entry after a running item is not before the event, and may be after it.
                 Some(&Entry::Wait(before))
                     if !queue.running && !self.table.slot(before.slot()).has_done(before.number()) =>
                 {

@@ -1,28 +1,29 @@
-//! Which streams are ready, and which thread takes one next. Knows no work and no stream, only slot numbers.
+//! Chooses the stream that runs next, and the thread that runs it. Knows no work and no streams, only slot numbers.
 //!
-//! There are two ways. A *parallel* device has workers: threads that take ready streams, first come first served. On
-//! the others nothing runs by itself: who waits runs what is ready, in an order that a seed chooses.
+//! There are two ways. A *parallel* device has workers: threads that take ready streams in the order in which they
+//! became ready. On other devices nothing runs by itself: a thread that waits runs ready streams, in an order that a
+//! seed chooses.
 //!
-//! **Workers.** An item of work may block for as long as it likes, also on an item of another stream, so what is ready
-//! must not wait behind it: where streams are ready and all workers are busy, one more is started. Workers that have
-//! been idle for a while end, but for the last one. There are no more than some hundreds while work gets done; one more
-//! than that looks whether it does.
+//! **Workers.** An item of work may block for any time, also on an item of another stream, so a ready stream must not
+//! wait behind it: if streams are ready and all workers are busy, one more worker is started. Workers that have been
+//! idle for a while end, except the last one. There are at most a few hundred while work completes; one worker more
+//! than the limit checks whether it does.
 //!
-//! The simple version wakes a worker for each stream that gets ready. Departure: one worker at a time is on its way; it
-//! sends for the next when it takes a stream and leaves others. So a burst of short work, which a few workers get done
-//! in passing, wakes few of them (submitting short work to 16 streams in turn went from 3100 ns an item to 190 on two
-//! busy cores), and work that blocks still gets a worker each.
+//! The simple version wakes a worker for each stream that becomes ready. Departure: at most one woken worker is on its
+//! way; when it takes a stream and leaves others, it wakes the next. So a burst of short work, which a few workers
+//! finish quickly, wakes few of them (submitting short work to 16 streams in turn went from 3100 ns an item to 190 on
+//! two busy cores), and each item that blocks still gets a worker.
 //!
 //! **Seeds.** A program that uses the device from one thread gets the same order from the same seed each time; other
-//! seeds explore other orders. An item that waits itself runs only what it waits for: anything else may want what the
-//! item has.
+//! seeds explore other orders. An item that waits itself runs only the work that it waits for, because other work may
+//! need something that the item holds.
 //!
 //! Invariants:
-//! * `no-lost-wake`: where streams are ready, a worker is on its way to look, or all that may be are busy and will
-//!   look; a worker sleeps only when it has seen under the lock that none is ready;
-//! * `last-worker`: until the device has ended and no stream is away, there is at least one worker, so what is ready is
-//!   taken sooner or later even where the system refuses more threads. A stream is *away* while another device has to
-//!   wake it; those of a lost device have nothing left to take.
+//! * `no-lost-wake`: if streams are ready, a woken worker is about to look, or all workers that may exist are busy and
+//!   will look; a worker sleeps only after it has seen under the lock that no stream is ready;
+//! * `last-worker`: until the device has ended and no stream is away, there is at least one worker, so that ready
+//!   streams are taken sooner or later even if the system refuses more threads. A stream is *away* while another device
+//!   has to wake it; streams of a lost device have nothing left to take.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -31,62 +32,62 @@ use super::Schedule;
 use super::slot::{Packed, SlotIndex};
 use super::sync::{Condvar, JoinHandle, Mutex, MutexGuard, ThreadId, lock, sleep, sleep_for, thread};
 
-/// The most threads that one host device runs work on, as long as they get work done. Where so many run closures that
-/// may wait for what is ready, and none takes anything for 10 ms, there may be twice as many, and so on until the
-/// system refuses a thread.
+/// The most threads that run work of one host device, as long as work completes. If this many threads run closures that
+/// may wait for ready streams, and none takes a stream for 10 ms, the limit doubles, and so on until the system refuses
+/// a thread.
 pub const WORKERS_MAX: usize = 256;
 
-/// Workers that take nothing for so long are taken to wait for what is ready.
+/// The time after which workers that take nothing are assumed to wait for ready streams.
 const STALLED_FOR: Duration = Duration::from_millis(10);
 
 /// Starts a worker.
 pub(super) type Spawn<'a> = &'a dyn Fn() -> std::io::Result<JoinHandle<()>>;
 
-/// See the module.
+/// The scheduler of one device; see the module.
 pub(crate) struct Scheduler {
     has_workers: bool,
     state: Mutex<State>,
     changed: Condvar,
-    /// How long a worker without work stays.
+    /// The time after which an idle worker ends.
     idle_life: Duration,
 }
 
 #[derive(Default)]
 struct State {
-    /// In the order in which they became ready, but for choices of a seed.
+    /// Ready streams, in the order in which they became ready unless a seed chooses.
     ready: VecDeque<SlotIndex>,
-    /// Threads that sleep until `changed`: workers, where there are some. Those that were woken and have not looked yet
-    /// count. A notification without a sleeper would be a system call all the same.
+    /// The number of threads that sleep until `changed`: workers, if the device has any. Threads that were woken and
+    /// have not looked yet count too. Without it, a notification would cost a system call even if no thread sleeps.
     sleeping: usize,
-    /// Since the last look at `ready`, a worker was woken or started.
+    /// `true` if a worker was woken or started since the last look at `ready`.
     coming: bool,
-    /// Live workers.
+    /// The workers that exist.
     workers: Vec<JoinHandle<()>>,
-    /// One more than this looks whether the others take anything.
+    /// The limit of workers. One worker more than this checks whether the others take streams.
     workers_max: usize,
-    /// How many times a worker took a stream.
+    /// The number of times that a worker took a stream.
     taken: u64,
-    /// Streams that other devices wake. INVARIANT: away-counted.
+    /// The number of streams that other devices wake. INVARIANT: away-counted.
     away: usize,
     ending: bool,
     lost: bool,
-    /// Without workers: threads that run an item; one several times where its items wait themselves.
+    /// Without workers: the threads that run an item. A thread whose items wait themselves is listed several times.
     running: Vec<ThreadId>,
-    /// Events that devices with threads wait for, and whether a thread sees them through.
+    /// Events that devices with threads wait for; `seen_through` is `true` while a thread runs the work before them.
     wanted: Vec<Packed>,
     seen_through: bool,
     random: u64,
 }
 
-/// What a thread that waits is to do.
+/// The next action of a thread that waits.
 pub(crate) enum Duty {
-    /// Run one item of this stream, then say [`Scheduler::ran`].
+    /// Run one item of this stream, then call [`Scheduler::ran`].
     Run(SlotIndex),
-    /// Look again: what another thread ran has ended.
+    /// Look again: another thread's run has ended.
     Again,
-    /// Nothing is ready and no other thread runs anything: it would wait for ever.
+    /// Nothing is ready and no other thread runs anything, so the thread would wait for ever.
     Stuck,
-    /// What it waited for has come, or never will and no other thread runs anything.
+    /// The awaited work has completed, or never will and no other thread runs anything.
     Over,
 }
 
@@ -98,20 +99,20 @@ impl Scheduler {
         Self { has_workers, state: Mutex::new(state), changed: Condvar::new(), idle_life }
     }
 
-    /// Whether work runs by itself.
+    /// Returns `true` if work runs by itself.
     #[inline]
     pub(crate) fn has_workers(&self) -> bool {
         self.has_workers
     }
 
-    /// Makes a stream ready, and sees that a thread takes it.
+    /// Makes a stream ready, and makes sure that a thread takes it.
     pub(crate) fn push(&self, slot: SlotIndex, spawn: Spawn<'_>) {
         let mut state = lock(&self.state);
         state.ready.push_back(slot);
         self.announce(state, spawn);
     }
 
-    /// A stream is ready, or an item has ended: wakes the threads that wait for that.
+    /// Wakes the threads that wait for a ready stream or for the end of an item.
     fn announce(&self, state: MutexGuard<'_, State>, spawn: Spawn<'_>) {
         if self.has_workers {
             return self.send_for(state, spawn);
@@ -123,13 +124,13 @@ impl Scheduler {
         }
     }
 
-    /// The device is lost: no worker has to be there for streams that are away.
+    /// Marks the device as lost: streams that are away do not need a worker any more.
     pub(crate) fn lose(&self) {
         lock(&self.state).lost = true;
         self.changed.notify_all();
     }
 
-    /// Lets the workers end when nothing is ready or away. Their handles, for who can wait for them.
+    /// Lets the workers end when nothing is ready or away. Returns their handles, for a caller that can wait for them.
     pub(crate) fn end(&self) -> Vec<JoinHandle<()>> {
         let mut state = lock(&self.state);
         state.ending = true;
@@ -139,7 +140,7 @@ impl Scheduler {
         workers
     }
 
-    /// Live workers.
+    /// Returns the number of workers.
     pub(crate) fn workers(&self) -> usize {
         lock(&self.state).workers.len()
     }
@@ -155,12 +156,12 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Where the system refused a worker, it may have one now.
+    /// Tries to start a worker again if the system refused one.
     pub(crate) fn ask_again(&self, spawn: Spawn<'_>) {
         self.send_for(lock(&self.state), spawn);
     }
 
-    /// Sees that a thread comes for what is ready. INVARIANT: no-lost-wake.
+    /// Makes sure that a thread takes the ready streams. INVARIANT: no-lost-wake.
     fn send_for(&self, mut state: MutexGuard<'_, State>, spawn: Spawn<'_>) {
         if state.ready.is_empty() || state.coming {
             return;
@@ -170,8 +171,8 @@ impl Scheduler {
             drop(state);
             self.changed.notify_one();
         } else if state.workers.len() <= state.workers_max {
-            // Under the lock, so that the worker finds its own handle written down. Where the system refuses, the
-            // workers there are take the stream later (last-worker), or who waits asks again.
+            // Under the lock, so that the worker's handle is recorded before the worker looks for it. If the system
+            // refuses, an existing worker takes the stream later (last-worker), or a waiting thread tries again.
             if let Ok(worker) = spawn() {
                 state.coming = true;
                 state.workers.push(worker);
@@ -179,7 +180,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts a stream that has had its turn behind the others; the next one to run.
+    /// Puts a stream that has had its turn behind the others. Returns the next one to run.
     pub(crate) fn rotate(&self, slot: SlotIndex) -> SlotIndex {
         let mut state = lock(&self.state);
         match state.ready.pop_front() {
@@ -191,7 +192,7 @@ impl Scheduler {
         }
     }
 
-    /// For a worker: the next stream, or `None` when it is to end.
+    /// For a worker: returns the next stream, or `None` if the worker must end.
     pub(crate) fn take(&self, spawn: Spawn<'_>) -> Option<SlotIndex> {
         let mut state = lock(&self.state);
         loop {
@@ -206,7 +207,7 @@ impl Scheduler {
             }
             if state.ending && (state.away == 0 || state.lost) {
                 drop(state);
-                // One that waited for a stream to come back waits for nothing any more.
+                // A worker that slept because a stream was away must look again.
                 self.changed.notify_all();
                 return None;
             }
@@ -216,7 +217,7 @@ impl Scheduler {
             state.sleeping -= 1;
             if overdue && state.ready.is_empty() && !state.ending && state.workers.len() > 1 {
                 let me = thread::current().id();
-                // Its handle goes, so that handles do not pile up; this thread will not be joined.
+                // The handle is removed, so that handles do not accumulate; nothing joins this thread.
                 state.workers.retain(|worker| worker.thread().id() != me);
                 if state.workers.len() < WORKERS_MAX {
                     state.workers_max = WORKERS_MAX;
@@ -226,7 +227,7 @@ impl Scheduler {
         }
     }
 
-    /// For the worker that is one too many: whether the others get work done. Else there may be more.
+    /// For the worker over the limit: checks whether the others take streams. If not, the limit doubles.
     #[cold]
     fn look<'s>(&'s self, state: MutexGuard<'s, State>) -> MutexGuard<'s, State> {
         let taken = state.taken;
@@ -234,24 +235,24 @@ impl Scheduler {
         if state.taken == taken {
             match overdue {
                 true => state.workers_max *= 2,
-                // What it was woken for is another one's.
+                // The notification was meant for another worker.
                 false => self.changed.notify_one(),
             }
         }
         state
     }
 
-    /// A stream goes away, and may come back at once.
+    /// Counts a stream as away. It may come back at once.
     pub(crate) fn depart(&self) {
         lock(&self.state).away += 1;
     }
 
-    /// It did not go after all; the calling worker has it.
+    /// Undoes [`depart`](Self::depart): the calling worker still has the stream.
     pub(crate) fn stay(&self) {
         lock(&self.state).away -= 1;
     }
 
-    /// A stream is not away any more, and ready where it has something to do.
+    /// Counts a stream as not away any more. It is ready if it has something to do.
     pub(crate) fn come_back(&self, ready: Option<SlotIndex>, spawn: Spawn<'_>) {
         let mut state = lock(&self.state);
         state.away -= 1;
@@ -260,10 +261,10 @@ impl Scheduler {
     }
 }
 
-/// Threads that wait, where there are no workers.
+/// Threads that wait, on devices without workers.
 impl Scheduler {
-    /// Chooses a ready stream, if there is one, and counts the caller as running. `needed` is the stream whose turn it
-    /// is for what the caller waits for.
+    /// Chooses a ready stream, if there is one, and counts the caller as running. `needed` is the stream that must run
+    /// next for the caller's wait to end.
     pub(crate) fn choose(&self, needed: SlotIndex) -> Option<SlotIndex> {
         let me = thread::current().id();
         let mut state = lock(&self.state);
@@ -272,9 +273,9 @@ impl Scheduler {
         Some(slot)
     }
 
-    /// What a waiting thread is to do; `needed` as for [`choose`](Self::choose). Sleeps only while another thread runs
-    /// something; `is_over` and `is_lost` are asked with the lock held, under which every end of a run is announced, so
-    /// that none is missed.
+    /// Returns the next action of a waiting thread; `needed` as in [`choose`](Self::choose). Sleeps only while another
+    /// thread runs something. `is_over` and `is_lost` are called with the lock held, and every end of a run is
+    /// announced under that lock, so that none is missed.
     pub(crate) fn duty(&self, needed: SlotIndex, is_over: impl Fn() -> bool, is_lost: impl Fn() -> bool) -> Duty {
         let me = thread::current().id();
         let mut state = lock(&self.state);
@@ -297,7 +298,7 @@ impl Scheduler {
         }
     }
 
-    /// The caller has run what it chose; `next` is ready after that.
+    /// Records that the caller has run the stream that it chose; `next` is ready now.
     pub(crate) fn ran(&self, next: Option<SlotIndex>, spawn: Spawn<'_>) {
         let me = thread::current().id();
         let mut state = lock(&self.state);
@@ -307,14 +308,15 @@ impl Scheduler {
         self.announce(state, spawn);
     }
 
-    /// Another device waits for an event; whether the caller has to find a thread that sees such events through.
+    /// Records that another device waits for an event. Returns `true` if the caller must start a thread for such
+    /// events.
     pub(crate) fn want(&self, event: Packed) -> bool {
         let mut state = lock(&self.state);
         state.wanted.push(event);
         !std::mem::replace(&mut state.seen_through, true)
     }
 
-    /// For that thread: the next event, or `None` when it is to end.
+    /// For that thread: returns the next event, or `None` if the thread must end.
     pub(crate) fn wanted(&self) -> Option<Packed> {
         let mut state = lock(&self.state);
         let next = state.wanted.pop();
@@ -322,14 +324,14 @@ impl Scheduler {
         next
     }
 
-    /// There is no such thread: the next who waits tries again.
+    /// Records that the thread could not be started: the next waiter tries again.
     pub(crate) fn give_up(&self) {
         lock(&self.state).seen_through = false;
     }
 }
 
 impl State {
-    /// For a thread that runs no item any ready stream, else the one that it needs.
+    /// Chooses any ready stream for a thread that runs no item, and only the needed one for other threads.
     fn choose(&mut self, me: ThreadId, needed: SlotIndex) -> Option<SlotIndex> {
         if self.running.contains(&me) {
             let place = self.ready.iter().position(|slot| *slot == needed)?;

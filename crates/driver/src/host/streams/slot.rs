@@ -1,15 +1,15 @@
-//! Slots: where a stream's work waits, and the numbers by which streams and events are known.
+//! Slots: the queues of streams, and the numbers of streams and events.
 //!
-//! A stream lives in a slot; a closed and drained one leaves its slot to a later stream. An item of work gets the
-//! slot's next *ticket*. Tickets go on where the slot's last stream ended, so an event is just a slot and a ticket, it
-//! has completed once the slot has done that many, and an event of a stream that is long closed stays answerable
-//! without anything kept for it.
+//! A stream has a slot; when it is closed and drained, a later stream takes the slot. Each item of work gets the slot's
+//! next *ticket*. The tickets of a new stream continue those of the slot's last stream. So an event is just a slot and
+//! a ticket, and has completed once the slot has done that many items. An event of a stream that was closed long ago
+//! can still be queried, although nothing is kept for it.
 //!
-//! Knows nothing of threads, nor of what an item does.
+//! Knows nothing of threads, nor of the content of items.
 //!
 //! Invariants:
 //! * `ticket-order`: a slot's items are done in the order of their tickets; `done <= submitted`;
-//! * `drained-slot`: a slot changes hands only when `done == submitted`.
+//! * `drained-slot`: another stream takes a slot only when `done == submitted`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::{HostFence, Label, Places, Waiter};
 
 use super::sync::{AtomicU64, Condvar, Mutex, Ordering};
 
-/// A slot's number.
+/// The number of a slot.
 pub(crate) type SlotIndex = u16;
 
-/// The most streams that can be open at once.
+/// The most streams that can be open at the same time.
 pub const STREAMS_MAX: usize = 1 << SLOT_BITS;
 
 const SLOT_BITS: u32 = 16;
@@ -29,12 +29,11 @@ const SLOT_BITS: u32 = 16;
 /// The largest number of a [`Packed`].
 const NUMBER_MAX: u64 = u64::MAX >> SLOT_BITS;
 
-/// Tickets that a slot must have left, to serve a further stream.
+/// The number of tickets that a slot must have left for another stream.
 const TICKETS_LEFT: u64 = 1 << 40;
 
-/// A number that carries a slot in its low bits and something that only grows above: a stream's handle (its
-/// generation) or an event (a ticket). 48 bits at 100 ns each last for 300 days on one slot; a stream that has used
-/// them up takes no more.
+/// A slot in the low bits, and above it a number that only grows: a stream's handle (its generation) or an event (a
+/// ticket). 48 bits at 100 ns each last for 300 days on one slot; a stream that has used them up accepts no more work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Packed(pub(crate) u64);
 
@@ -53,13 +52,13 @@ impl Packed {
     }
 }
 
-/// What waits in a stream. Each has a ticket.
+/// An entry of a stream's queue. Each has a ticket.
 pub(crate) enum Entry<I> {
     /// An item of work.
     Work(I),
-    /// What follows waits for an event.
+    /// Later entries wait for an event.
     Wait(Packed),
-    /// What follows waits for another device's event.
+    /// Later entries wait for another device's event.
     Foreign(Arc<dyn HostFence>),
 }
 
@@ -68,36 +67,38 @@ pub(crate) enum Entry<I> {
 pub(crate) struct Slot<I> {
     /// Odd while a stream is open; the number in its handle.
     pub(crate) generation: AtomicU64,
-    /// The last ticket given.
+    /// The last ticket that was given.
     pub(crate) submitted: AtomicU64,
     /// The last ticket done.
     pub(crate) done: AtomicU64,
     pub(crate) queue: Mutex<Queue<I>>,
-    /// For threads: `done` has reached `Queue::due`, or the device is lost and nothing of the slot runs any more.
+    /// Notified for threads when `done` has reached `Queue::due`, or when the device is lost and no item of the slot
+    /// runs any more.
     pub(crate) over: Condvar,
 }
 
 /// The guarded part of a slot.
 pub(crate) struct Queue<I> {
     pub(crate) entries: VecDeque<Entry<I>>,
-    /// The stream is seen to: a thread has it, it is ready to be taken, or it is parked behind an event. There
-    /// is one such holder at most.
+    /// `true` if the stream has a holder: a thread runs it, it is ready to be taken, or it is parked behind an event.
+    /// There is at most one holder.
     pub(crate) busy: bool,
-    /// An item of the stream is being run at this moment.
+    /// `true` while an item of the stream runs.
     pub(crate) running: bool,
-    /// For people.
+    /// For messages.
     pub(crate) label: Label,
-    /// Streams parked behind this one: ticket and slot.
+    /// The streams that are parked behind this one: ticket and slot.
     pub(crate) parked: Vec<(u64, SlotIndex)>,
-    /// Streams of other devices parked behind this one: ticket and waiter.
+    /// The streams of other devices that are parked behind this one: ticket and waiter.
     pub(crate) foreign: Vec<(u64, Waiter)>,
-    /// Threads that sleep on `Slot::over`. A notification without a waiter would be a system call all the same.
+    /// The number of threads that sleep on `Slot::over`. Without it, a notification would cost a system call even if no
+    /// thread waits.
     pub(crate) blocked: u32,
-    /// The least ticket that a parked stream or a blocked thread waits for.
+    /// The least ticket for which a parked stream or a blocked thread waits.
     pub(crate) due: u64,
 }
 
-/// [`Queue::due`] where no thread waits.
+/// The value of [`Queue::due`] if no thread waits.
 pub(crate) const NO_WAITER: u64 = u64::MAX;
 
 impl<I> Slot<I> {
@@ -121,38 +122,38 @@ impl<I> Slot<I> {
         }
     }
 
-    /// Whether the first `ticket` items are done. What they did is visible to a caller that gets yes.
+    /// Returns `true` if the first `ticket` items are done. The effects of these items are then visible to the caller.
     #[inline]
     pub(crate) fn has_done(&self, ticket: u64) -> bool {
         self.done.load(Ordering::Acquire) >= ticket
     }
 
-    /// Whether work is left.
+    /// Returns `true` if work is left.
     pub(crate) fn is_busy(&self) -> bool {
         self.done.load(Ordering::Acquire) < self.submitted.load(Ordering::Acquire)
     }
 
-    /// Whether there is a number for another entry. Steady under the lock of `queue`.
+    /// Returns `true` if there is a number for another entry. Does not change under the lock of `queue`.
     pub(crate) fn has_tickets(&self) -> bool {
         self.submitted.load(Ordering::Relaxed) < NUMBER_MAX
     }
 
-    /// Whether there are numbers for another stream and its work.
+    /// Returns `true` if there are numbers for another stream and its work.
     fn serves_again(&self) -> bool {
         let [generation, submitted] = [&self.generation, &self.submitted].map(|it| it.load(Ordering::Relaxed));
         generation < NUMBER_MAX - 1 && submitted < NUMBER_MAX - TICKETS_LEFT
     }
 
-    /// Whether no stream lives in the slot. Steady under the lock of `queue`.
+    /// Returns `true` if the slot has no open stream. Does not change under the lock of `queue`.
     pub(crate) fn is_closed(&self) -> bool {
         self.generation.load(Ordering::Acquire).is_multiple_of(2)
     }
 }
 
 impl<I> Queue<I> {
-    /// Counts the item at the front as done and takes out what waited for that: streams one at a time through `wake`,
-    /// other devices' into `waiters`; whether a blocked thread may have waited as well. Called with the slot's lock
-    /// held, like all that writes `done`.
+    /// Counts the item at the front as done and removes those that waited for it: streams one at a time through `wake`,
+    /// other devices' waiters into `waiters`. Returns `true` if a blocked thread may have waited as well. Called with
+    /// the slot's lock held, like all code that writes `done`.
     pub(crate) fn finish(&mut self, slot: &Slot<I>, waiters: &mut Vec<Waiter>, wake: impl FnMut(SlotIndex)) -> bool {
         let done = slot.done.load(Ordering::Relaxed) + 1;
         debug_assert!(done <= slot.submitted.load(Ordering::Relaxed), "ticket-order");
@@ -160,19 +161,19 @@ impl<I> Queue<I> {
         done >= self.due && self.release(done, waiters, wake)
     }
 
-    /// Cold: a thread waited for this very item.
+    /// Cold: something waited for this very item.
     #[cold]
     fn release(&mut self, done: u64, waiters: &mut Vec<Waiter>, wake: impl FnMut(SlotIndex)) -> bool {
         self.parked.extract_if(.., |&mut (ticket, _)| ticket <= done).map(|(_, slot)| slot).for_each(wake);
         waiters.extend(self.foreign.extract_if(.., |(ticket, _)| *ticket <= done).map(|(_, waiter)| waiter));
         let (parked, foreign) = (self.parked.iter().map(|it| it.0), self.foreign.iter().map(|it| it.0));
         self.due = parked.chain(foreign).min().unwrap_or(NO_WAITER);
-        // Threads that wait for a later ticket are woken too, and write it into `due` again.
+        // Threads that wait for a later ticket wake too, and write it into `due` again.
         self.blocked > 0
     }
 }
 
-/// All slots. They never move and are never freed before the table, so looking one up takes no lock.
+/// All slots. They never move and are freed only with the table, so a lookup takes no lock.
 pub(crate) struct Table<I>(Places<Slot<I>>);
 
 impl<I> Table<I> {
@@ -180,13 +181,13 @@ impl<I> Table<I> {
         Self(Places::new(STREAMS_MAX as u32))
     }
 
-    /// A slot that was in use at some time.
+    /// Returns a slot that was in use at some time.
     #[inline]
     pub(crate) fn find(&self, index: SlotIndex) -> Option<&Slot<I>> {
         self.0.find(index.into())
     }
 
-    /// A slot that is known to exist.
+    /// Returns a slot that is known to exist.
     #[inline]
     pub(crate) fn slot(&self, index: SlotIndex) -> &Slot<I> {
         self.find(index).expect("slots stay for as long as the table")
@@ -197,7 +198,8 @@ impl<I> Table<I> {
         self.0.take(Slot::new).map(|(index, _)| index as SlotIndex)
     }
 
-    /// Leaves a closed slot to a later stream, unless its numbers are nearly used up. INVARIANT: drained-slot.
+    /// Returns a closed slot to the table for a later stream, unless its numbers are nearly used up. INVARIANT:
+    /// drained-slot.
     pub(crate) fn give_back(&self, index: SlotIndex) {
         debug_assert!({
             let slot = self.slot(index);
@@ -208,7 +210,7 @@ impl<I> Table<I> {
         }
     }
 
-    /// Every slot that was ever in use.
+    /// Returns every slot that was ever in use.
     pub(crate) fn indices(&self) -> impl Iterator<Item = SlotIndex> + use<I> {
         (0..self.0.taken()).map(|index| index as SlotIndex)
     }

@@ -1,25 +1,25 @@
-//! Turns: what is done with a stream by whoever sees to it.
+//! Turns: the steps of the thread that holds a stream.
 //!
 //! The simple version:
 //!
 //! ```text
 //! lock the queue; repeat
 //!     the front is   nothing          -> the stream is idle; leave it
-//!                    a wait, over     -> count it as done, and wake who waited for that
+//!                    a wait, over     -> count it as done, and wake its waiters
 //!                    a wait, not over -> park the stream behind the event's stream; leave it
 //!                    a foreign wait   -> the same, at the other device
-//!                    work             -> unlock, run it, lock, count it as done, and wake who waited for that
+//!                    work             -> unlock, run it, lock, count it as done, and wake its waiters
 //! ```
 //!
 //! Departures:
-//! 1. one holder at most sees to a stream (`one-place`), so waking a stream is handing it on, without a look at its
-//!    queue, and a parked stream keeps no thread;
-//! 2. a turn ends after some items, so that others get theirs;
-//! 3. who leaves a stream sees to the first stream that it woke: handing work back and forth between two streams then
-//!    wakes no thread (1240 ns a hand-over became 500 on two busy cores). It never runs another item while it holds a
-//!    woken stream;
-//! 4. what wakes other devices or runs destructors of callers is put on a list (`after`), for when nothing is locked
-//!    and nothing runs.
+//! 1. at most one holder runs a stream (`one-place`), so a woken stream is passed on without a look at its queue, and a
+//!    parked stream blocks no thread;
+//! 2. a turn ends after some items, so that other streams get theirs;
+//! 3. a thread that leaves a stream takes the first stream that it woke: passing work back and forth between two
+//!    streams then wakes no thread (1240 ns for each pass became 500 on two busy cores). It never runs another item
+//!    while it holds a woken stream;
+//! 4. waking other devices and running destructors of callers are postponed (`after`) until nothing is locked and
+//!    nothing runs.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -30,18 +30,18 @@ use super::slot::{Entry, Queue, Slot, SlotIndex};
 use super::sync::{MutexGuard, Ordering, lock};
 use super::{Execute, Locked, Packed, Streams, at_work};
 
-/// What became of a stream that was seen to.
+/// The state of a stream after a turn.
 pub(super) enum Left {
-    /// Idle, parked or dropped: another thread's business now.
+    /// The stream is idle, parked or dropped, and does not belong to the caller any more.
     Alone,
-    /// A stream is ready and the caller's to see to: the same one, which has more to run, or where that is left alone,
-    /// one that waited for it.
+    /// A stream is ready and belongs to the caller: the same one, which has more to run, or, if the caller has left
+    /// that one, a stream that waited for it.
     Ready(SlotIndex),
 }
 
 impl<E: Execute> Streams<E> {
-    /// Sees to a stream, as the head of this file has it, for up to so many items. The caller settles what is left in
-    /// `after`, as soon as it holds nothing.
+    /// Takes a turn at a stream, as this module's documentation describes, for up to `items` items. The caller settles
+    /// `after` as soon as it holds nothing.
     pub(super) fn see_to(self: &Arc<Self>, index: SlotIndex, mut items: u32, after: &mut After<E::Item>) -> Left {
         let slot = self.table.slot(index);
         let mut woken = None;
@@ -67,7 +67,7 @@ impl<E: Execute> Streams<E> {
                     }
                     queue = lock(&slot.queue);
                 }
-                // No woken thread waits for what may take long.
+                // No woken stream waits for an item that may take long.
                 Some(Entry::Foreign(_) | Entry::Work(_)) if woken.is_some() || !after.is_empty() => {
                     drop(queue);
                     woken.take().into_iter().for_each(|other| self.make_ready(other));
@@ -93,7 +93,7 @@ impl<E: Execute> Streams<E> {
         }
     }
 
-    /// Waits for another device with the wait at the front; the queue again, where the stream goes on at once.
+    /// Handles the wait for another device at the front. Returns the queue if the stream continues at once.
     fn pass_foreign<'a>(
         self: &Arc<Self>,
         index: SlotIndex,
@@ -113,7 +113,7 @@ impl<E: Execute> Streams<E> {
             Err(why) => self.lose(format!("{label} waits for a device that is lost: {why}"), after),
         }
         let mut queue = lock(&slot.queue);
-        // A device that was lost meanwhile has dropped the entry.
+        // If the device was lost in the meantime, the entry is already dropped.
         if let Some(Entry::Foreign(fence)) = queue.entries.pop_front() {
             after.drop_fence(fence);
             self.finish(slot, &mut queue, woken, after);
@@ -121,8 +121,8 @@ impl<E: Execute> Streams<E> {
         Ok(queue)
     }
 
-    /// Takes the item at the front, runs it without the lock, and counts it as done. Where it fails, the device is lost
-    /// after it: nothing of the stream runs any more when others see that.
+    /// Takes the item at the front, runs it without the lock, and counts it as done. If it fails, the device is lost
+    /// after it, so that no item of the stream runs any more when other threads see the loss.
     fn run_front<'a>(
         self: &Arc<Self>,
         index: SlotIndex,
@@ -159,7 +159,7 @@ impl<E: Execute> Streams<E> {
         queue
     }
 
-    /// Counts the front as done and wakes who waited for it; the first stream goes to `woken` if there is room.
+    /// Counts the front as done and wakes its waiters; the first stream goes to `woken` if that is empty.
     fn finish(
         self: &Arc<Self>,
         slot: &Slot<E::Item>,
@@ -176,8 +176,8 @@ impl<E: Execute> Streams<E> {
         }
     }
 
-    /// Puts a stream behind another one's event; `false` where the event has completed by now. INVARIANTS: one-place,
-    /// past-events.
+    /// Parks a stream behind another one's event. Returns `false` if the event has completed by now. INVARIANTS:
+    /// one-place, past-events.
     pub(super) fn park(&self, index: SlotIndex, event: Packed) -> bool {
         let other = self.table.slot(event.slot());
         let mut queue = lock(&other.queue);
@@ -189,7 +189,7 @@ impl<E: Execute> Streams<E> {
         true
     }
 
-    /// Leaves a stream that has nothing to do.
+    /// Leaves a stream that has no entries.
     fn leave(&self, index: SlotIndex, slot: &Slot<E::Item>, mut queue: MutexGuard<'_, Queue<E::Item>>) {
         queue.busy = false;
         let closed = slot.is_closed();
@@ -199,9 +199,9 @@ impl<E: Execute> Streams<E> {
         }
     }
 
-    /// Cold: ends the device, for the first reason given. INVARIANT: lost-for-good. A submission that did not see
-    /// the loss under its slot's lock has put its item where the sweep finds it. Nothing is dropped before all are
-    /// woken.
+    /// Cold: loses the device, for the first reason given. INVARIANT: lost-for-good. A submission that did not see the
+    /// loss under its slot's lock has appended its item before this loop reaches the slot. Nothing is dropped before
+    /// all waiters are woken.
     #[cold]
     pub(super) fn lose(&self, reason: String, after: &mut After<E::Item>) {
         // The first reason stays.
@@ -214,8 +214,8 @@ impl<E: Execute> Streams<E> {
     }
 }
 
-/// Takes out what waits in a stream of a lost device and wakes who blocks on it; other devices, where nothing of it
-/// runs.
+/// Removes the entries of a stream of a lost device and wakes the threads that block on it; other devices only if no
+/// item of the stream runs.
 fn abandon<I>(slot: &Slot<I>, mut queue: MutexGuard<'_, Queue<I>>, after: &mut After<I>) {
     after.entries.extend(queue.entries.drain(..));
     queue.parked.clear();
