@@ -103,6 +103,9 @@ impl Failure {
             }
             Failure::Refused(Error::Violation(finding)) if finding.kind.is_about_captures() => MILLPOND_ERROR_CAPTURE,
             Failure::Refused(Error::Violation(finding)) if is_of_graph(finding) => MILLPOND_ERROR_GRAPH,
+            Failure::Refused(Error::Violation(finding)) if matches!(finding.kind, Kind::NoAccess | Kind::Aliased) => {
+                MILLPOND_ERROR_INVALID_VALUE
+            }
             Failure::Refused(Error::Violation(_)) => MILLPOND_ERROR_ORDER,
             Failure::Refused(Error::InvalidArgument(invalid)) => match **invalid {
                 Invalid::Uncapturable { .. } | Invalid::NotLaunched { .. } | Invalid::EndsWithClosure { .. } => {

@@ -2,7 +2,7 @@
 //!
 //! Run with `cargo run -p millpond --example two_devices`; with `-- cuda` on the first two CUDA devices.
 
-use millpond::error::Invalid;
+use millpond::check::Kind;
 use millpond::pool::PeerAccess;
 use millpond::{Device, HostConfig, PoolConfig, Result};
 
@@ -19,7 +19,7 @@ fn main() -> Result<()> {
     let y = right.alloc::<u8>(&there.default_pool(), 1 << 20)?;
     // Whose memory it is, is asked before anything runs.
     let refused = right.copy(x.read(), y.write()).expect_err("nothing is granted");
-    assert!(matches!(refused.invalid(), Some(Invalid::NoAccess { .. })));
+    assert!(refused.violation().is_some_and(|it| it.kind == Kind::NoAccess));
     println!("error: {}\n", refused.report());
 
     // For all memory of the pool: what it has, and what it will have.

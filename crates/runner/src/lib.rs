@@ -615,8 +615,8 @@ impl Run {
             None => self.devices.own(),
         };
         let said = said(launch(self, on, accesses)?, act);
-        if let (None, Said::Refused(Error::InvalidArgument(invalid), _)) = (stream, &said)
-            && let Invalid::NoAccess { .. } = **invalid
+        if let (None, Said::Refused(Error::Violation(violation), _)) = (stream, &said)
+            && violation.kind == Kind::NoAccess
         {
             return cannot("the host's accesses are those of a stream of the first device");
         }

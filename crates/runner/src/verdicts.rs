@@ -21,8 +21,6 @@ pub fn kind_of(error: &Error, act: Act) -> Option<Kind> {
                 Kind::before_alloc(act)
             }
             Invalid::Stale | Invalid::Pointer { .. } => Kind::after_free(act),
-            Invalid::NoAccess { .. } | Invalid::InUse { .. } => Kind::NoAccess,
-            Invalid::Overlap { .. } => Kind::Aliased,
             Invalid::Uncapturable { .. } => Kind::CaptureUnsupported,
             Invalid::SymbolicCapture(_) => Kind::GraphRefused,
             other => panic!("not a verdict: {other}"),

@@ -330,6 +330,13 @@ impl Finding {
         self
     }
 
+    /// The same, with this help in place of its own: the call of the program's own interface.
+    #[must_use]
+    pub fn advised(mut self, advice: String) -> Self {
+        self.advice = advice.into();
+        self
+    }
+
     /// The same, about this memory.
     #[must_use]
     pub fn of(mut self, subject: Subject) -> Self {

@@ -17,7 +17,7 @@ use super::timeline::StreamIndex;
 use super::usage::Target;
 use crate::graph::{Access as NodeAccess, Memory as NodeMemory};
 use crate::ids::{DeviceId, GraphId, PoolId};
-use crate::life::{Kind, Site, Use};
+use crate::life::{Site, Use};
 use crate::op::{Access, Act, Memory, Reach, Space, Thing};
 
 /// When a pool has to let a device in: before the use, or earlier.
@@ -98,15 +98,13 @@ impl Checker {
         let uses = self.foreign.get(&(pool, device)).into_iter().flat_map(BTreeMap::values);
         let is_cut = |used: &&Use| needed(used.site.act) > left && !base.covers(used.point);
         let cut: Vec<Use> = uses.filter(is_cut).copied().collect();
-        let Some(first) = cut.first() else { return Ok(()) };
+        if cut.is_empty() {
+            return Ok(());
+        }
         let pool = call.names.title(Thing::Pool(pool));
-        let sentence = format!("{device} loses access to {pool}, and work of it may still use the memory");
-        let mut finding = Finding::new(Kind::NoAccess, sentence, "synchronize that work first");
-        finding.earlier = Some(self.act_side(call, first.site));
-        finding.others = cut[1..].iter().map(|used| self.act_side(call, used.site)).collect();
-        finding.missing = cut.iter().map(|used| self.edge(call, used)).collect();
-        finding.later = Some(self.side(call, self.host_site(call, Act::Free), "revoked"));
-        Err(Box::new(finding))
+        let cut = cut.iter().map(|used| (self.act_side(call, used.site), self.edge(call, used))).collect();
+        let later = self.side(call, self.host_site(call, Act::Free), "revoked");
+        Err(Box::new(Finding::in_use(&pool, &device.to_string(), cut, later)))
     }
 
     /// Memory that a capture allocates now has what its pool grants now.
@@ -142,26 +140,13 @@ impl Checker {
 
     fn refuse_reach(&self, call: Call<'_>, memory: Lent, device: DeviceId, later: Site) -> Step {
         let Lent { lender, before, owner, subject, born } = memory;
-        let (verb, to) = if needed(later.act) == Reach::Read { ("read", "read") } else { ("written", "write") };
-        let used = format!("{subject} of {owner} is {verb} by {device}");
-        let (sentence, help) = match lender {
-            Lender::Pool(pool) => {
-                let pool = call.names.title(Thing::Pool(pool));
-                (
-                    format!("{used}, and {pool} does not grant it that"),
-                    format!("grant {device} access to {pool} {before}, to {to} it"),
-                )
-            }
-            Lender::Device(..) => (
-                format!("{used}, which has no peer access to {owner}"),
-                format!("enable peer access of {device} to {owner} {before}"),
-            ),
+        let pool = match lender {
+            Lender::Pool(pool) => Some(call.names.title(Thing::Pool(pool))),
+            Lender::Device(..) => None,
         };
-        let mut finding = Finding::new(Kind::NoAccess, sentence, help);
-        finding.subject = Some(subject);
-        finding.earlier = Some(self.act_side(call, born));
-        finding.later = Some(self.act_side(call, later));
-        Err(Box::new(finding))
+        let (owner, device) = (owner.to_string(), device.to_string());
+        let (lender, by) = ((&*owner, pool.as_deref()), (&*device, before));
+        Err(Box::new(Finding::no_access(subject, lender, by, self.act_side(call, born), self.act_side(call, later))))
     }
 
     /// The memory that a node uses, for people.

@@ -17,7 +17,7 @@ use super::timeline::StreamIndex;
 use crate::graph::Work;
 use crate::ids::{ChainIndex, Point, PoolId, Seq, StreamId};
 use crate::life::{Kind, Site, Use};
-use crate::op::{Access, Act, Memory, Name, Part, Space, Trust, What, find_aliased};
+use crate::op::{Access, Act, Memory, Name, Part, Space, Trust, What, aliased_with, find_aliased};
 use crate::order::{Knows, Learns};
 
 /// The point of something that all streams come after.
@@ -243,33 +243,15 @@ impl Checker {
         let mut sorted: SmallVec<[_; 4]> = named.enumerate().collect();
         sorted.sort_by_key(|(_, (memory, _, part))| (*memory, *part));
         let Some(at) = find_aliased(sorted.iter().map(|(_, access)| *access)) else { return Ok(()) };
-        let (which, (memory, act, part)) = sorted[at];
-        let is_other = |(of, by, has): &(M, Act, Part)| *of == memory && act.conflicts(*by) && has.overlaps(part);
-        let other = sorted[..at].iter().map(|(_, access)| *access).find(is_other).map_or(part, |(_, _, has)| has);
+        let (which, access) = sorted[at];
+        let other = aliased_with(sorted[..at].iter().map(|(_, access)| *access), access);
         let subject = subject(which);
-        let bytes = |part: Part| format!("{}..{}", part.from(), part.to().min(subject.bytes));
         let by = match later.stream {
             StreamId::HOST => "in a graph".to_owned(),
             stream => self.by(call, stream),
         };
-        let (sentence, help) = match Part::new(part.from().max(other.from()), part.to().min(other.to())) {
-            Some(shared) if !(part.is_whole() && other.is_whole()) => {
-                let (source, target) = if act == Act::Read { (part, other) } else { (other, part) };
-                (
-                    format!("bytes {} of {subject} are read and written by one copy {by}", bytes(shared)),
-                    format!(
-                        "copy between bytes that do not overlap (these are {} and {}), or through other memory",
-                        bytes(source),
-                        bytes(target)
-                    ),
-                )
-            }
-            _ => (format!("{subject} is copied to itself {by}"), "copy from or to other memory".to_owned()),
-        };
-        let mut finding = Finding::new(Kind::Aliased, sentence, help);
-        finding.subject = Some(subject);
-        finding.later = Some(self.act_side(call, later));
-        Err(Box::new(finding))
+        let (what, later, (_, act, part)) = (subject.to_string(), self.act_side(call, later), access);
+        Err(Box::new(Finding::overlap(&what, subject.bytes, (act, part), other, &by, later).of(subject)))
     }
 
     /// Adds a use that was found right.

@@ -4,7 +4,7 @@
 
 use super::finding::{Edge, Finding, Known, Side, Subject};
 use crate::life::Kind;
-use crate::op::Act;
+use crate::op::{Act, Part};
 
 impl Finding {
     /// Operations without the order that they need: the earlier side and all others have to come before
@@ -68,6 +68,61 @@ impl Finding {
              back when the last holder is done with it"
         );
         Self::about(Kind::FreeWhileImported, subject, Some(import), later, sentence, advice)
+    }
+
+    /// A device uses memory of the device `owner`, whose pool, or itself if `pool` is `None`, does not let it. `before`
+    /// is when it would have to.
+    pub fn no_access(
+        subject: Subject,
+        (owner, pool): (&str, Option<&str>),
+        (device, before): (&str, &str),
+        born: Side,
+        later: Side,
+    ) -> Self {
+        let (verb, to) = if later.act == Some(Act::Read) { ("read", "read") } else { ("written", "write") };
+        let used = format!("{subject} of {owner} is {verb} by {device}");
+        let (sentence, help) = match pool {
+            Some(pool) => (
+                format!("{used}, and {pool} does not grant it that"),
+                format!("grant {device} access to {pool} {before}, to {to} it"),
+            ),
+            None => (
+                format!("{used}, which has no peer access to {owner}"),
+                format!("enable peer access of {device} to {owner} {before}"),
+            ),
+        };
+        Self::about(Kind::NoAccess, subject, Some(born), later, sentence, help)
+    }
+
+    /// A pool takes access away from a device whose work may still use the memory: the uses that are cut off, each with
+    /// the edge by which it is waited for.
+    pub fn in_use(pool: &str, device: &str, cut: Vec<(Side, Edge)>, later: Side) -> Self {
+        let sentence = format!("{device} loses access to {pool}, and work of it may still use the memory");
+        let (mut sides, missing): (Vec<_>, Vec<_>) = cut.into_iter().unzip();
+        let earlier = (!sides.is_empty()).then(|| sides.remove(0));
+        let finding = Finding::new(Kind::NoAccess, sentence, "synchronize that work first");
+        Finding { earlier, others: sides, missing, ..finding }.at(later)
+    }
+
+    /// The source and the target of a copy have bytes in common: of `what`, which has so many bytes. `access` is one of
+    /// the two, `other` the other's bytes; `by` is who copies (`on stream 1`).
+    pub fn overlap(what: &str, size: u64, (act, part): (Act, Part), other: Part, by: &str, later: Side) -> Self {
+        let bytes = |part: Part| format!("{}..{}", part.from(), part.to().min(size));
+        let (sentence, help) = match Part::new(part.from().max(other.from()), part.to().min(other.to())) {
+            Some(shared) if !(part.is_whole() && other.is_whole()) => {
+                let (source, target) = if act == Act::Read { (part, other) } else { (other, part) };
+                let (source, target) = (bytes(source), bytes(target));
+                (
+                    format!("bytes {} of {what} are read and written by one copy {by}", bytes(shared)),
+                    format!(
+                        "copy between bytes that do not overlap (these are {source} and {target}), or through other \
+                         memory"
+                    ),
+                )
+            }
+            _ => (format!("{what} is copied to itself {by}"), "copy from or to other memory".to_owned()),
+        };
+        Finding::new(Kind::Aliased, sentence, help).at(later)
     }
 
     fn about(

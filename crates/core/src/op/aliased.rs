@@ -23,6 +23,15 @@ pub fn find_aliased<M: PartialEq>(accesses: impl Iterator<Item = (M, Act, Part)>
     None
 }
 
+/// Returns the bytes of the first of the accesses before an aliased one that it conflicts with.
+pub fn aliased_with<M: PartialEq>(
+    mut before: impl Iterator<Item = (M, Act, Part)>,
+    (memory, act, part): (M, Act, Part),
+) -> Part {
+    let is_it = |(of, by, has): &(M, Act, Part)| *of == memory && act.conflicts(*by) && has.overlaps(part);
+    before.find(is_it).map_or(part, |(_, _, has)| has)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,7 +24,7 @@ mod quoted;
 
 use smallvec::SmallVec;
 
-pub use aliased::find_aliased;
+pub use aliased::{aliased_with, find_aliased};
 pub use memory::{Access, Act, Memory, Part, Reach, Space};
 pub use node::{CaptureMode, NodeOp};
 pub use place::{Name, Names, Place, Thing};

@@ -8,6 +8,35 @@ use crate::rows;
 
 const PROGRAMS: &[(&str, &str)] = &[
     (
+        "A dropped buffer's free node is the only one of all graphs",
+        "stream s / capture s as G / a = alloc s 64 / drop a / end capture s / capture s as H / \
+         free s a !! double-free / end capture s / x = instantiate G / launch x s / destroy H",
+    ),
+    (
+        "A graph with a free node is there as long as a capture has it as a child",
+        "stream s / graph G / node n in G: alloc a 64 / graph H symbolic / node f in H: free a / y = instantiate H / \
+         capture s as K / launch y s / destroy y / destroy H / graph J / node g in J: free a !! double-free / \
+         end capture s",
+    ),
+    (
+        "A symbolic graph stays symbolic where only another graph has it",
+        "stream s / graph G symbolic / node n in G: alloc a 64 / graph H symbolic / node c in H: child G / \
+         destroy G / capture s as K / write s a !! graph-refused / end capture s",
+    ),
+    (
+        "A launch uses nothing that it frees itself",
+        "stream s / graph G symbolic / node n in G: alloc a 64 / node k in G after n: write a / \
+         x = instantiate G auto-free / launch x s / b = take a from x / graph H symbolic / \
+         node m in H: alloc c 64 / node l in H after m: write b / update x from H / launch x s !! use-after-free / \
+         free s b",
+    ),
+    (
+        "A refused node names no life",
+        "stream s / graph G / node n in G: alloc a 64 / x = instantiate G / launch x s / b = take a from x / \
+         graph H / node c in H: copy b[0..32] to b[16..48] !! aliased / node k in H: write a / y = instantiate H / \
+         launch y s / free s b / launch x s / launch y s / free s a",
+    ),
+    (
         "An import that a graph reads is freed beside that launch",
         "process P / pool p shared / event e shared / stream s / a = alloc s 64 from p / record e s / \
          export a as k / P: stream q / P: stream r / P: b = import k / P: graph g / \

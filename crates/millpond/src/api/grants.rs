@@ -1,5 +1,7 @@
 //! Which other devices may use a pool's memory: asked and granted (CUDA: `cudaMemPoolSetAccess`).
 
+use std::panic::Location;
+
 use millpond_driver::locks::lock;
 use millpond_driver::{Driver, PeerAccess, process};
 
@@ -34,6 +36,7 @@ impl Pool {
     /// # Errors
     /// [`Invalid::NotPeers`] where the device can have no access to this one's memory (CUDA:
     /// `cudaErrorInvalidDevice`). The driver refused: then nothing is granted.
+    #[track_caller]
     pub fn grant(&self, device: &Device, access: PeerAccess) -> Result<()> {
         process::refuse_forked()?;
         let (pool, context) = (&*self.shared, device.context());
@@ -60,7 +63,7 @@ impl Pool {
                 context.driver.keep(memory);
             }
         }
-        pool.set_access(context, peer, access)
+        pool.set_access(context, peer, access, Location::caller())
     }
 
     /// Takes a device's access away again (CUDA: `cudaMemPoolSetAccess` with `cudaMemAccessFlagsProtNone`). It waits
@@ -68,8 +71,9 @@ impl Pool {
     /// [`Device::free`](crate::Device::free). Without a grant this has no effect.
     ///
     /// # Errors
-    /// [`Invalid::InUse`] with a use that the host does not know to have completed; the grant is as it was. The driver
+    /// A violation: the host does not know that a use has completed; the grant is as it was. The driver
     /// refused: the grant is as it was, or, where the driver also refuses to restore that, it is gone.
+    #[track_caller]
     pub fn revoke(&self, device: &Device) -> Result<()> {
         process::refuse_forked()?;
         self.grant(device, PeerAccess::None)

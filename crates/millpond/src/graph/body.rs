@@ -209,11 +209,8 @@ impl Body {
         resolved.settle();
         parts.sort_by_key(|(memory, _, bytes)| (*memory, *bytes));
         if let Some(at) = job.find_aliased::<A, _>(parts.iter().copied()) {
-            let allocation = match parts[at].0 {
-                Memory::Own(alloc) | Memory::Foreign { alloc, .. } => alloc.to_string(),
-                Memory::External { id, .. } => id.to_string(),
-            };
-            return Err(job.aliased(allocation).into());
+            let later = self.side(self.site(Act::Write, place));
+            return Err(job.aliased(&parts, at, self.described(parts[at].0), later));
         }
         Ok(resolved)
     }
@@ -356,6 +353,19 @@ impl Body {
         }
         // A graph that was kept over four billion lives of one allocation would take a new one for its own.
         Ok(Memory::External { id: allocation.id, generation })
+    }
+
+    /// Memory that a node names, in words, and its size.
+    #[cold]
+    fn described(&self, memory: Memory) -> (String, u64) {
+        match memory {
+            Memory::Own(alloc) => (alloc.to_string(), self.core.alloc(alloc).map_or(u64::MAX, |alloc| alloc.bytes)),
+            Memory::Foreign { alloc, .. } => (alloc.to_string(), u64::MAX),
+            Memory::External { id, .. } => match self.outside(memory) {
+                Some(subject) => (subject.to_string(), subject.bytes),
+                None => (id.to_string(), u64::MAX),
+            },
+        }
     }
 
     /// Memory of the outside that nodes name, as a person knows it.

@@ -8,11 +8,11 @@ mod report;
 
 use std::fmt;
 
-use millpond_core::check::{Finding, Side};
+use millpond_core::check::Finding;
 use millpond_core::graph::{GraphError, GraphId};
 use millpond_core::op::Names;
 use millpond_core::share::TicketError;
-use millpond_driver::{DriverError, PeerAccess};
+use millpond_driver::DriverError;
 use rustix::io::Errno;
 
 use crate::names::device_name::DeviceName;
@@ -85,9 +85,7 @@ impl Error {
     /// Returns `true` if the error is about the program's request, so that a reader of its trace finds the error,
     /// too. Other errors are about the device, or about values that are not part of an operation.
     pub(crate) fn is_verdict(&self) -> bool {
-        use Invalid::{InUse, NoAccess, Overlap, Stale};
-        let is_use = |it: &Invalid| matches!(it, Stale | NoAccess { .. } | InUse { .. } | Overlap { .. });
-        self.violation().is_some() || self.invalid().is_some_and(is_use)
+        self.violation().is_some() || self.invalid().is_some_and(|it| matches!(it, Invalid::Stale))
     }
 }
 
@@ -173,29 +171,6 @@ pub enum Invalid {
         /// The thing that it was used with.
         with: String,
     },
-    /// Work of a device would use memory of another device whose pool does not grant it access.
-    #[error(
-        "{stream} of {device} may not {} {allocation} of {pool} of {owner}, which grants it {granted}: call \
-         `pool.grant(&device, PeerAccess::{})` first",
-        if *.writes { "write" } else { "read" },
-        if *.writes { "ReadWrite" } else { "Read" }
-    )]
-    NoAccess {
-        /// The memory.
-        allocation: String,
-        /// Its pool.
-        pool: PoolName,
-        /// The pool's device.
-        owner: DeviceName,
-        /// The device that would use it.
-        device: DeviceName,
-        /// The title of its stream.
-        stream: String,
-        /// `true` if it would write the memory.
-        writes: bool,
-        /// The access that it has.
-        granted: PeerAccess,
-    },
     /// The two devices cannot work together: they are of different kinds, or there is no connection between them.
     #[error("{device} and {other} cannot use each other's memory or wait for each other: copy by way of the host")]
     NotPeers {
@@ -212,35 +187,11 @@ pub enum Invalid {
         /// Its device.
         device: DeviceName,
     },
-    /// Access cannot be revoked from a device whose work may be using it at this moment.
-    #[error(
-        "{pool} of {owner} is in use by {device}: {} on {}{} is not known to have completed; synchronize with that \
-         stream, or with an event recorded after it, before you revoke the access",
-        .last.noun(),
-        .last.title(),
-        at_place(.last)
-    )]
-    InUse {
-        /// The pool.
-        pool: PoolName,
-        /// Its device.
-        owner: DeviceName,
-        /// The device that has access.
-        device: DeviceName,
-        /// A use that the host does not know to have completed.
-        last: Side,
-    },
     /// One launch would have two slices of the same bytes, one of them for writing.
     #[error(
         "{allocation} is written and used a second time by one launch: name the bytes that it writes once, as written"
     )]
     Aliased {
-        /// The allocation.
-        allocation: String,
-    },
-    /// The source and the target of a copy overlap.
-    #[error("the source and the target of a copy overlap in {allocation}: copy by way of other memory")]
-    Overlap {
         /// The allocation.
         allocation: String,
     },
@@ -340,14 +291,6 @@ pub enum Invalid {
         /// Its name.
         device: String,
     },
-}
-
-/// Returns the place of an operation in the source, for a sentence.
-fn at_place(side: &Side) -> String {
-    match side.spot.to_string() {
-        place if place.is_empty() => place,
-        place => format!(" ({place})"),
-    }
 }
 
 /// The thing at, or nearest to, a pointer that should have been the start of an allocation.

@@ -98,15 +98,17 @@ impl StreamShared {
         let later = site(Act::Read, self.id, state.op() + 1, caller);
         let (addresses, failed) = self.want_all(accesses, &mut wanted, &garbage, later);
         let stale_name = |wanted: &Wanted<'_>, life: &Life| self.stale_name(wanted, life, &state, caller);
-        let (mut refused, aliased) = wanted::merge::<A>(job, &mut wanted, stale_name);
+        let (mut refused, aliased) = wanted::merge::<A>(job, &mut wanted, (self, later), stale_name);
         let is_found = failed.is_none() && refused.is_empty();
         let (places, mut lives) = wanted::lives(&wanted);
         if listening.needs(lives.iter().map(|life| &**life)) {
             return Ok(None);
         }
         let is_foreign = |wanted: &Wanted<'_>| wanted.allocation.get().device != self.context.number;
-        let named = || wanted.iter().map(|wanted| (wanted.at, wanted.allocation.get(), wanted.act));
-        let visit = wanted.iter().any(is_foreign).then(|| Visit::check(self, named()));
+        let visit = wanted.iter().any(is_foreign).then(|| {
+            let named = wanted.iter().zip(&places).map(|(wanted, place)| (wanted, &*lives[*place]));
+            Visit::check(self, named.map(|(it, life)| (it.at, it.allocation.get(), life, it.act)), later)
+        });
         let (mut visit, no_access) = visit.unzip();
         for (wanted, place) in wanted.iter().zip(&places) {
             if let Err(error) = self.judge(wanted, &lives[*place], !job.may_race(), &mut state, caller) {

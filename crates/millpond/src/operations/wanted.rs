@@ -89,6 +89,7 @@ pub(crate) fn lives<'w>(wanted: &'w [Wanted<'_>]) -> (Few<usize>, Few<BiasedGuar
 pub(crate) fn merge<A: Access>(
     job: Job,
     wanted: &mut Few<Wanted<'_>>,
+    (stream, later): (&StreamShared, Site),
     stale_name: impl Fn(&Wanted<'_>, &Life) -> Error,
 ) -> (Vec<(usize, Error)>, Option<Error>) {
     let mut refused = Vec::new();
@@ -106,9 +107,12 @@ pub(crate) fn merge<A: Access>(
         return (refused, None);
     }
     let bytes = wanted.iter().map(|it| (it.allocation.get().key(), it.act, it.part));
-    let aliased = job.find_aliased::<A, _>(bytes).map(|at| {
-        let allocation = wanted[at].allocation.get();
-        job.aliased(allocation.describe(&allocation.life())).into()
+    let aliased = job.find_aliased::<A, _>(bytes.clone()).map(|at| {
+        let (allocation, bytes) = (wanted[at].allocation.get(), bytes.collect::<Vec<_>>());
+        let subject = allocation.subject(&allocation.life());
+        let later = side(stream.context.number, Site { act: Act::Write, ..later });
+        let what = (subject.to_string(), subject.bytes);
+        job.aliased(&bytes, at, what, later)
     });
     wanted.dedup_by(|later, first| later.is_of(first) && (later.part, later.act) == (first.part, first.act));
     (refused, aliased)

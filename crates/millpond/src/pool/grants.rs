@@ -8,9 +8,11 @@
 //! **seen-off**: access is revoked only when the host knows that every use under it has completed.
 
 use std::cmp::Ordering;
+use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_core::check::{Act, Use};
+use millpond_core::check::{Act, Edge, Finding, Side, Site, Use};
+use millpond_core::ids::StreamId;
 use millpond_driver::locks::{Guard, Mutex, lock};
 use millpond_driver::{Driver, Peer, PeerAccess};
 use smallvec::SmallVec;
@@ -21,7 +23,7 @@ use crate::names::device_name::DeviceName;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::shadow;
 use crate::names::stream_names::side;
-use crate::state::allocation::Allocation;
+use crate::state::allocation::{Allocation, Life, site};
 use crate::state::context::Context;
 use crate::state::origin::Origin;
 use crate::state::peers;
@@ -108,8 +110,8 @@ pub(crate) fn open_mapping(
 /// A pool's device and number, and its grants, locked.
 type Held<'a> = ((u32, u32), Guard<'a, Grants>);
 
-/// An access: its position in the declaration, the allocation, and the kind of access.
-type Declared<'a> = (usize, &'a Allocation, Act);
+/// An access: its position in the declaration, the allocation with its life, and the kind of access.
+type Declared<'a, 'l> = (usize, &'a Allocation, &'l Life, Act);
 
 /// The grants that one operation relies on, held until it is recorded.
 pub(crate) struct Visit<'a> {
@@ -120,16 +122,17 @@ pub(crate) struct Visit<'a> {
 impl<'a> Visit<'a> {
     /// Checks that the stream's device may access memory of other devices in this way, in the order of their numbers.
     /// Each access comes with its position in the declaration, and so does each refusal.
-    pub(crate) fn check(
+    pub(crate) fn check<'l>(
         stream: &StreamShared,
-        wanted: impl Iterator<Item = Declared<'a>>,
+        wanted: impl Iterator<Item = Declared<'a, 'l>>,
+        later: Site,
     ) -> (Visit<'a>, Vec<(usize, Error)>) {
         let mut visit = Visit { device: stream.context.number, held: SmallVec::new() };
         let mut refused = Vec::new();
-        let mut pools: SmallVec<[(&'a Arc<PoolShared>, Declared<'a>); 2]> = SmallVec::new();
-        for (at, allocation, act) in wanted.filter(|(_, allocation, _)| allocation.device != visit.device) {
+        let mut pools: SmallVec<[(&'a Arc<PoolShared>, Declared<'a, 'l>); 2]> = SmallVec::new();
+        for it @ (at, allocation, ..) in wanted.filter(|(_, allocation, ..)| allocation.device != visit.device) {
             match &allocation.origin {
-                Origin::Pool(pool) => pools.push((pool, (at, allocation, act))),
+                Origin::Pool(pool) => pools.push((pool, it)),
                 _ => {
                     let (what, with) = (allocation.id.to_string(), stream.title());
                     refused.push((at, Invalid::OtherDevice { what, with }.into()));
@@ -137,14 +140,14 @@ impl<'a> Visit<'a> {
             }
         }
         pools.sort_by_key(|(pool, ..)| key(pool));
-        for (pool, (at, allocation, act)) in pools {
+        for (pool, (at, allocation, life, act)) in pools {
             if visit.held.last().is_none_or(|(held, _)| *held != key(pool)) {
                 visit.held.push((key(pool), lock(&pool.grants)));
             }
             let granted = visit.held.last().map_or(PeerAccess::None, |(_, grants)| grants.access(visit.device));
             let needed = if act == Act::Read { PeerAccess::Read } else { PeerAccess::ReadWrite };
             if granted < needed {
-                refused.push((at, no_access(stream, pool, allocation, act, granted)));
+                refused.push((at, no_access(stream, pool, (allocation, life), granted, Site { act, ..later })));
                 continue;
             }
             // Completion of this chain is queried there through this device's driver.
@@ -174,30 +177,34 @@ fn key(pool: &PoolShared) -> (u32, u32) {
     (pool.context.number, pool.id.0)
 }
 
-/// Cold: the error that names the memory's owner and the call that is needed.
+/// The error that names the memory's owner and the call that is needed.
 #[cold]
 fn no_access(
     stream: &StreamShared,
     pool: &PoolShared,
-    allocation: &Allocation,
-    act: Act,
+    (allocation, life): (&Allocation, &Life),
     granted: PeerAccess,
+    later: Site,
 ) -> Error {
-    Invalid::NoAccess {
-        // The caller holds the lock of its life.
-        allocation: allocation.id.to_string(),
-        pool: pool.title(),
-        owner: pool.context.name(),
-        device: stream.context.name(),
-        stream: stream.title(),
-        writes: act != Act::Read,
-        granted,
-    }
-    .into()
+    let [owner, device] = [&pool.context, &stream.context].map(|it| it.name().to_string());
+    let born = side(allocation.device, life.history.born().site);
+    let (title, subject) = (pool.title().to_string(), allocation.subject(life));
+    let access = if later.act == Act::Read { "Read" } else { "ReadWrite" };
+    let later = side(stream.context.number, later);
+    let mut finding = Finding::no_access(subject, (&owner, Some(&title)), (&device, "first"), born, later)
+        .advised(format!("call `pool.grant(&device, PeerAccess::{access})` first"));
+    finding.notes.push(format!("{title} grants it {granted}"));
+    finding.into()
 }
 
 impl PoolShared {
-    pub(crate) fn set_access(&self, context: &Context, peer: Peer, access: PeerAccess) -> Result<()> {
+    pub(crate) fn set_access(
+        &self,
+        context: &Context,
+        peer: Peer,
+        access: PeerAccess,
+        caller: &'static Location<'static>,
+    ) -> Result<()> {
         let (device, open) = (context.name(), peers::open());
         // The heap is locked against new mappings, and the grants against uses that rely on them.
         let heap = self.lock();
@@ -212,7 +219,7 @@ impl PoolShared {
             }
         };
         if access < former {
-            let checked = self.check_uses(&mut grants, &device, access);
+            let checked = self.check_uses(&mut grants, &device, access, caller);
             checked.inspect_err(|error| shadow::judged(Some(error), || note(access)))?;
         }
         let (before, after) =
@@ -254,23 +261,31 @@ impl PoolShared {
     }
 
     /// Checks that every use that would lose its access has completed, as far as the host knows. INVARIANT: seen-off.
-    fn check_uses(&self, grants: &mut Grants, device: &DeviceName, left: PeerAccess) -> Result<()> {
+    fn check_uses(
+        &self,
+        grants: &mut Grants,
+        device: &DeviceName,
+        left: PeerAccess,
+        caller: &'static Location<'static>,
+    ) -> Result<()> {
         let base = hosts::base();
         let Some(grant) = grants.list.iter_mut().find(|grant| grant.device.key() == device.key()) else {
             return Ok(());
         };
         grant.uses.retain(|it| !base.covers(it.point));
         let is_cut = |it: &&Use| left == PeerAccess::None || it.site.act != Act::Read;
-        match grant.uses.iter().find(is_cut) {
-            None => Ok(()),
-            Some(last) => Err(Invalid::InUse {
-                pool: self.title(),
-                owner: self.context.name(),
-                device: device.clone(),
-                last: side(device.key(), last.site),
-            }
-            .into()),
+        let cut = grant.uses.iter().filter(is_cut).map(|used| {
+            let by = side(device.key(), used.site);
+            (by.clone(), Edge::of(by, used.point))
+        });
+        let cut: Vec<_> = cut.collect();
+        if cut.is_empty() {
+            return Ok(());
         }
+        let later = side(self.context.number, site(Act::Free, StreamId::HOST, 0, caller));
+        let later = Side { verb: "revoked".to_owned(), ..later };
+        let pool = format!("{} of {}", self.title(), self.context.name());
+        Err(Finding::in_use(&pool, &device.to_string(), cut, later).into())
     }
 }
 

@@ -3,9 +3,10 @@
 //! CUDA lets a kernel read and write the same bytes. Slices of Rust do not, and a copy between overlapping bytes is
 //! undefined. Knows no allocation.
 
-use millpond_core::op::{Act, Part, Trust, find_aliased};
+use millpond_core::check::{Finding, Side};
+use millpond_core::op::{Act, Part, Trust, aliased_with, find_aliased};
 
-use crate::names::error::Invalid;
+use crate::names::error::{Error, Invalid};
 use crate::state::access::Access;
 
 /// What uses the declared memory.
@@ -50,12 +51,20 @@ impl Job {
         if may_alias { None } else { find_aliased(accesses) }
     }
 
-    /// What is wrong with it.
+    /// The refusal of the access at `at` among these, which are sorted as for [`find_aliased`](Self::find_aliased): to
+    /// memory called so, of so many bytes, if they are known.
     #[cold]
-    pub(crate) fn aliased(self, allocation: String) -> Invalid {
-        match self {
-            Job::Copy => Invalid::Overlap { allocation },
-            _ => Invalid::Aliased { allocation },
+    pub(crate) fn aliased<M: PartialEq + Copy>(
+        self,
+        accesses: &[(M, Act, Part)],
+        at: usize,
+        (what, size): (String, u64),
+        later: Side,
+    ) -> Error {
+        if self != Job::Copy {
+            return Invalid::Aliased { allocation: what }.into();
         }
+        let (access, other) = (accesses[at], aliased_with(accesses[..at].iter().copied(), accesses[at]));
+        Finding::overlap(&what, size, (access.1, access.2), other, &later.by(), later).into()
     }
 }

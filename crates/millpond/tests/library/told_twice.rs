@@ -532,39 +532,9 @@ fn a_launch_uses_nothing_that_it_frees() {
     }
 }
 
-/// A graph that has a free node is there as long as a capture has it as a child.
+/// A capture that is invalid says nothing more of what comes to it.
 #[test]
-fn a_child_of_a_capture_keeps_its_free_node() {
-    agreed("freed-by-a-captured-child", &["double-free"], |said, [device]| {
-        let [s] = streams(&device);
-        let mut graph = device.graph().unwrap();
-        let x = graph.add_alloc::<u8>(&[], 64).unwrap();
-        let mut frees = device.symbolic_graph().unwrap();
-        frees.add_free(&[], x).unwrap();
-        let exec = frees.instantiate(Instantiate::default()).unwrap();
-        s.begin_capture().unwrap();
-        said.of(exec.launch(&s).map(drop));
-        drop((exec, frees));
-        said.of(device.graph().unwrap().add_free(&[], x));
-        s.abandon_capture();
-    });
-}
-
-/// Memory of a symbolic graph is that of each instance, also where the graph's handle is gone.
-#[test]
-fn a_symbolic_graph_stays_symbolic() {
-    agreed("symbolic-and-gone", &["graph-refused", "graph-refused"], |said, [device]| {
-        let [s] = streams(&device);
-        let mut graph = device.symbolic_graph().unwrap();
-        let x = graph.add_alloc::<u8>(&[], 64).unwrap();
-        let mut around = device.symbolic_graph().unwrap();
-        around.add_child(&[], &graph).unwrap();
-        drop(graph);
-        s.begin_capture().unwrap();
-        said.of(s.memset(x.write(), 1));
-        said.of(s.free_alloc_node(x));
-        said.of(s.end_capture());
-    });
+fn an_invalid_capture_is_wrong_once() {
     agreed("symbolic-in-an-invalid-capture", &["capture"], |said, [device]| {
         let [s] = streams(&device);
         let mut graph = device.symbolic_graph().unwrap();

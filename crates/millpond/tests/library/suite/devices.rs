@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
+use millpond::check::Kind;
 use millpond::config::Schedule;
 use millpond::error::Invalid;
 use millpond::pool::PeerAccess;
@@ -46,7 +47,7 @@ fn are_peers(here: &Device, there: &Device) -> bool {
 #[track_caller]
 fn assert_no_access<R>(result: Result<R, impl Into<Error>>, here: &Device, what: &str) {
     let error: Error = result.err().expect("it is refused").into();
-    assert!(matches!(error.invalid(), Some(Invalid::NoAccess { .. })), "{error}");
+    assert!(error.violation().is_some_and(|it| it.kind == Kind::NoAccess), "{error}");
     let text = error.report().to_string();
     assert!(text.contains(what) && text.contains(&here.name().to_string()) && text.contains("pool.grant("), "{text}");
 }

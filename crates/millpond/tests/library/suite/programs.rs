@@ -329,7 +329,6 @@ fn name(error: &Error) -> &'static str {
         (Error::Violation(violation), _) if violation.kind == Kind::UseAfterFree => "freed",
         (Error::Violation(violation), _) => violation.kind.name(),
         (_, Some(Invalid::Stale)) => "freed",
-        (_, Some(Invalid::Overlap { .. })) => "aliased",
         _ => panic!("{error}"),
     }
 }
