@@ -1,5 +1,5 @@
-//! What a graph with memory nodes and fixed addresses cannot be: one memory of it would be live twice at one address.
-//! Nor does one that moved into another graph get memory nodes, or lose them, which that graph would not have, too.
+//! The refusals for a graph with memory nodes and fixed addresses, whose memory would be live twice at one address. A
+//! graph that moved into another graph also cannot get or lose memory nodes, because the other graph would not follow.
 //! CUDA refuses the same (`CUDA_ERROR_NOT_SUPPORTED`).
 
 use std::fmt;
@@ -10,50 +10,50 @@ use super::graph::{Addressing, Graph, NodeKind};
 use super::node::{GraphId, NodeId};
 use crate::op::{Act, Names, Place, Thing};
 
-/// What was asked of a graph with memory nodes and fixed addresses.
+/// The request to a graph with memory nodes and fixed addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Asked {
-    /// A clone.
+    /// To be cloned.
     Clone,
-    /// An instance.
+    /// To be instantiated.
     Instance,
-    /// To become a child graph: it moves into its parent, and is in one place.
+    /// To become a child graph: it moves into its parent, and is then only there.
     Child,
-    /// A launch of its instance into a capture, where that would be a child graph.
+    /// To have its instance launched into a capture, where that would be a child graph.
     Captured,
-    /// To be what an instance of another graph is updated from.
+    /// To be the graph from which an instance of another graph is updated.
     Update,
-    /// An update of its instance from another graph.
+    /// To have its instance updated from another graph.
     Updated,
     /// To get a memory node, or to lose one.
     MemoryNode,
 }
 
-/// Who has its addresses.
+/// The holder of the graph's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holder {
-    /// An instance that was made there.
+    /// An instance, and the place where it was made.
     Instance(Place),
-    /// The graph that it became a child of, there.
+    /// The graph that it became a child of, and the place.
     Parent(GraphId, Place),
 }
 
-/// Why a graph with memory nodes and fixed addresses is refused a second place (CUDA: `cudaErrorNotSupported`).
+/// The refusal of a second place for a graph with memory nodes and fixed addresses (CUDA: `cudaErrorNotSupported`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyRefused {
     /// The graph.
     pub graph: GraphId,
     /// Its first memory node.
     pub node: NodeSite,
-    /// What was asked.
+    /// The request.
     pub asked: Asked,
-    /// Who has its addresses, if anyone has.
+    /// The holder of its addresses, if there is one.
     pub holder: Option<Holder>,
 }
 
 impl CopyRefused {
-    /// What is wrong, in one sentence; places and graphs as the program calls them.
+    /// Returns the error as one sentence, with the program's names for places and graphs.
     pub fn sentence(&self, names: &Names) -> String {
         let graph = names.title(Thing::Graph(self.graph));
         let what = match self.asked {
@@ -80,7 +80,7 @@ impl CopyRefused {
         format!("{graph} cannot {what}: its {node} is a memory node at a fixed address{holder}")
     }
 
-    /// What to do instead.
+    /// Returns the advice.
     pub fn help(&self) -> &'static str {
         match (self.asked, self.holder) {
             (Asked::Captured, _) => "launch it outside of the capture, or build the graph with symbolic addresses",
@@ -100,7 +100,7 @@ impl fmt::Display for CopyRefused {
 }
 
 impl Graph {
-    /// The first alloc or free node with a fixed address in this graph or in one of its children.
+    /// Returns the first alloc or free node with a fixed address in this graph or in one of its children.
     pub fn fixed_memory(&self) -> Option<NodeSite> {
         if self.fixed_nodes == 0 {
             return None;
@@ -117,8 +117,8 @@ impl Graph {
         })
     }
 
-    /// Whether launches allocate at fixed addresses, here or in a child: no two of them may run at once, of whichever
-    /// instances.
+    /// Returns `true` if launches allocate at fixed addresses, here or in a child. No two of these launches may run at
+    /// once, of any instances.
     pub fn has_addresses(&self) -> bool {
         self.fixed_nodes > 0
             && self.nodes().any(|(_, node)| match &node.kind {
@@ -128,7 +128,7 @@ impl Graph {
             })
     }
 
-    /// Whether a node allocates or frees, or is a child with a node that does at a fixed address.
+    /// Returns `true` if the node allocates or frees, or is a child with a node that does so at a fixed address.
     pub fn is_memory_node(&self, id: NodeId) -> bool {
         self.node(id).is_some_and(|node| match &node.kind {
             NodeKind::MemAlloc(_) | NodeKind::MemFree(_) => true,
@@ -137,20 +137,20 @@ impl Graph {
         })
     }
 
-    /// A copy under a number of its own. Its allocations are its own: whoever names the original's memory does not
-    /// name the copy's.
+    /// Makes a copy with its own number. Its allocations are its own: names of the original's memory do not name the
+    /// copy's.
     ///
     /// # Errors
-    /// It has memory nodes with fixed addresses.
+    /// The graph has memory nodes with fixed addresses.
     pub fn duplicate(&self, id: GraphId) -> Result<Self, GraphError> {
         self.check_copy(Asked::Clone, None)?;
         Ok(self.copied(id))
     }
 
-    /// Refuses what it cannot be as long as it has memory nodes with fixed addresses.
+    /// Refuses a request that the graph cannot meet while it has memory nodes with fixed addresses.
     ///
     /// # Errors
-    /// It has such, and `holder` their addresses.
+    /// The graph has such nodes; `holder` has their addresses.
     pub fn check_copy(&self, asked: Asked, holder: Option<Holder>) -> Result<(), GraphError> {
         match self.fixed_memory() {
             Some(node) => Err(GraphError::Copy(Box::new(CopyRefused { graph: self.id(), node, asked, holder }))),
@@ -158,7 +158,7 @@ impl Graph {
         }
     }
 
-    /// Refuses another memory node, or the removal of one, where the graph has moved into the one around it.
+    /// Refuses to add or remove a memory node if the graph has moved into the one around it.
     ///
     /// # Errors
     /// `holder` is a graph around it.
