@@ -1,4 +1,5 @@
-//! What a launch requires of, and leaves to, the operations outside the graph: made once, examined by each launch.
+//! The summary of an instance: the order that each launch requires of operations outside the graph, and the last acts
+//! that they can see. Made once, examined by each launch.
 //!
 //! The simple version goes through all nodes at each launch. A launch asks the same of every node that comes after the
 //! same event waits, so one entry for each piece of memory (and set of waits) is enough. Of what the launch did, the

@@ -78,7 +78,7 @@ fn unknown_codes_are_errors_and_change_nothing() {
     assert_eq!(host, [3; 64]);
     refused("cuStreamDestroy", &|| driver.close_stream(stream));
     driver.close_stream(stream).unwrap();
-    // SAFETY: all work is over.
+    // SAFETY: all work has completed.
     let unmap = || unsafe { driver.unmap(at, granule) };
     refused("cuMemUnmap", &unmap);
     unmap().unwrap();

@@ -1,4 +1,4 @@
-//! What an operation names, known or new: the events that it waits for and records, and the capture that it is in.
+//! The things that an operation names, known or new: the events that it waits for and records, and its capture.
 
 use millpond_core::check::{Captured, Checker, Done, Reason, Settings};
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};

@@ -23,7 +23,7 @@ struct Chain {
 #[derive(Default)]
 struct Device {
     chains: BTreeMap<ChainIndex, Chain>,
-    /// What the threads of the process know to have completed.
+    /// The work that the threads of the process know to have completed.
     known: Past,
     /// The points of the program, as named by both.
     points: Vec<(Point, millpond_reach::Point)>,

@@ -47,7 +47,7 @@ struct Twin {
     former: Vec<Life>,
     legacy: Past,
     events: BTreeMap<u32, Past>,
-    /// What each host thread knows to have completed.
+    /// The work that each host thread knows to have completed.
     told: BTreeMap<u32, Past>,
 }
 

@@ -10,7 +10,7 @@ fn named(point: Point) -> millpond_reach::Point {
     millpond_reach::Point { chain: point.chain.index(), seq: point.seq }
 }
 
-/// What one stream knows: all that comes before its next operation.
+/// A stream, with everything that comes before its next operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     chain: u32,

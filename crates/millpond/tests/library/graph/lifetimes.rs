@@ -1,5 +1,5 @@
-//! What launches need exists until they have completed, also after the last handle of the device is dropped. Nothing of
-//! a device stays behind, whatever its kernels own.
+//! The memory and handles that launches need exist until the launches have completed, also after the last handle of the
+//! device is dropped. Nothing of a device stays behind, whatever its kernels own.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -1,4 +1,4 @@
-//! Who may free what: a test for each kind of memory, with an answer for each way to free it.
+//! The rules of who may free which memory: a test for each kind of memory, with an answer for each way to free it.
 //!
 //! A refusal changes nothing: a right launch of the graph follows.
 

@@ -1,4 +1,4 @@
-//! What may be freed, and what can be allocated: pointers, sizes, the order of a free.
+//! Frees and allocations: pointers, sizes, the order of a free.
 
 use millpond::Error;
 use millpond::check::Kind;

@@ -104,7 +104,7 @@ struct Model {
     buffers: Vec<ModelBuffer>,
     events: Vec<Set>,
     host: Set,
-    /// What comes before the end of the legacy stream's last operation.
+    /// All that comes before the end of the legacy stream's last operation.
     legacy: Set,
 }
 
