@@ -1,4 +1,4 @@
-//! The header that is checked in is the one that the source gives. `MILLPOND_WRITE_HEADER=1 cargo test -p millpond-capi
+//! The checked-in header equals the one that the source gives. `MILLPOND_WRITE_HEADER=1 cargo test -p millpond-capi
 //! --test header` writes it.
 
 use std::path::Path;

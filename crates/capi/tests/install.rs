@@ -1,5 +1,5 @@
-//! The install script in a folder of its own: what is there can be compiled against by way of pkg-config and of CMake,
-//! shared and static, by C and by C++.
+//! The install script in a folder of its own: the result can be compiled against with pkg-config and with CMake, shared
+//! and static, in C and in C++.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn pkg_config(prefix: &Path, arguments: &[&str]) -> Vec<String> {
     run(&mut command, "pkg-config").split_whitespace().map(str::to_owned).collect()
 }
 
-/// Where the library is installed, once for all tests.
+/// Returns the folder where the library is installed, once for all tests.
 fn installed() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
@@ -44,7 +44,7 @@ if(millpond_FOUND)
 endif()
 "#;
 
-/// C++ beside the system's own header for loading libraries, with the version at compile time.
+/// C++ together with the system's own header for loading libraries, with the version at compile time.
 const BESIDE: &str = r#"
 #include <dlfcn.h>
 #include <millpond.h>
@@ -82,7 +82,7 @@ fn an_installed_library_is_found_by_cmake() {
     assert_eq!(run(&mut Command::new(folder.join("build/cxx")), "cxx"), format!("{version} {version} 1\n"));
 }
 
-/// Valgrind plays the processor and gives the program other facts of the system than it has itself.
+/// Valgrind simulates the processor and gives the program other facts about the system than it has itself.
 #[test]
 fn an_example_runs_under_valgrind() {
     if Command::new("valgrind").arg("--version").output().is_err() {

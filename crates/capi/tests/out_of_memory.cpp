@@ -1,4 +1,4 @@
-// What PyTorch sees where no memory is left: a C++ exception with the report, and the allocator goes on.
+// If no memory is left, PyTorch gets a C++ exception with the report, and the allocator still works.
 #include <cstdio>
 #include <cstring>
 #include <millpond.h>

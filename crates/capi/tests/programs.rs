@@ -13,7 +13,7 @@ use common::{library_folder, run};
 use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::trace::ops::Reader;
 
-/// No memory is a C++ exception for PyTorch.
+/// PyTorch gets a C++ exception if there is no memory.
 #[test]
 fn out_of_memory_is_thrown() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -40,7 +40,7 @@ fn nothing_is_kept_for_each_request() {
     assert!(out.ends_with("kept: 0\n"), "{out}");
 }
 
-/// Compiles one program, warnings are errors: where it is. Tests that run side by side may want the same one.
+/// Compiles one program, with warnings as errors. Returns its path. Tests in parallel may need the same one.
 fn compiled(name: &str) -> PathBuf {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _compiling = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -60,18 +60,18 @@ fn compiled(name: &str) -> PathBuf {
     target
 }
 
-/// Whether this process has compiled it; from now on it has.
+/// Returns `true` if this process has compiled it, and records that it has.
 fn is_compiled(name: &str) -> bool {
     static DONE: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     !DONE.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned())
 }
 
-/// Compiles one program and runs it: what it says.
+/// Compiles one program and runs it. Returns its output.
 fn program(name: &str) -> String {
     run(Command::new(compiled(name)).env("LD_LIBRARY_PATH", library_folder()), name)
 }
 
-/// What is wrong in a trace that is whole.
+/// Returns the findings in a complete trace.
 fn findings(path: &Path) -> Vec<Finding> {
     let mut reader = Reader::new();
     reader.feed(&std::fs::read(path).expect("the trace was written"));
@@ -105,7 +105,7 @@ fn traces_are_written_by_a_call_and_by_the_environment() {
     }
 }
 
-/// The later side is the program's line with that call, and not one of the library.
+/// Asserts that the later side is the program's line with that call, and not a line of the library.
 fn assert_stands_at(finding: &Finding, call: &str) {
     let spot = &finding.later.as_ref().expect("a use").spot;
     let source = std::fs::read_to_string(spot.file.as_ref().expect("a file")).expect("the program's source");
@@ -113,7 +113,7 @@ fn assert_stands_at(finding: &Finding, call: &str) {
     assert!(line.contains(call), "{spot:?}: {line}");
 }
 
-/// The same with the library inside the program, whose frames are in one object with the program's.
+/// The same with the library linked into the program, so that their frames are in one object.
 #[test]
 fn a_program_that_the_library_is_linked_into_has_its_lines_in_the_trace() {
     let (program, path) = (compiled("trace"), Path::new(env!("CARGO_TARGET_TMPDIR")).join("from_static_c.trace"));
@@ -130,7 +130,7 @@ fn a_program_that_the_library_is_linked_into_has_its_lines_in_the_trace() {
     assert_stands_at(wrong[0], "millpond_declare");
 }
 
-/// Without debug data a line is not known: the function is.
+/// Without debug data the line is unknown, but the function is known.
 #[test]
 fn a_program_without_debug_data_has_its_functions_in_the_trace() {
     let program = compiled("trace");

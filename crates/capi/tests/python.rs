@@ -1,4 +1,5 @@
-//! The Python package over host devices, by its own tests. What needs PyTorch, CuPy or a GPU says that it is skipped.
+//! The Python package over host devices, by its own tests. Tests that need PyTorch, CuPy or a GPU print that they are
+//! skipped.
 
 mod common;
 

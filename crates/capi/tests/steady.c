@@ -1,5 +1,5 @@
-// A server written in C keeps nothing for each request: bytes of the heap are the same after many rounds.
-// MILLPOND_STEADY_SECONDS is how long each loop runs.
+// A server written in C keeps nothing for each request: the bytes of the heap are the same after many rounds.
+// MILLPOND_STEADY_SECONDS is the time that each loop runs.
 #include "example.h"
 #include <malloc.h>
 #include <time.h>
@@ -42,7 +42,7 @@ static void event(void) {
     MUST(millpond_event_destroy(own));
 }
 
-// Memory that a launch leaves, freed after it.
+// Memory that a launch leaves live, freed after it.
 static void graph(void) {
     millpond_graph_t graph;
     millpond_graph_node_t born, node;
@@ -75,7 +75,7 @@ static void capture(void) {
     MUST(millpond_graph_exec_destroy(exec));
 }
 
-// What is refused says why, and is told what it did.
+// Refused calls with their errors, and a picture of the memory.
 static void refused(void) {
     millpond_stream_t other;
     void *x;
@@ -104,14 +104,14 @@ static void trusted(void) {
     MUST(millpond_trusted_free(x, 0, NULL));
 }
 
-// Bytes of the heap, once nothing waits for the device: a stream that is closed stays until its work is done.
+// The bytes of the heap, after waiting for the device: a closed stream is kept until its work has completed.
 static size_t in_use(void) {
     MUST(millpond_device_synchronize(device));
     return mallinfo2().uordblks;
 }
 
-// What is kept for each round grows by the same each time. Tables grow until they have met the most that ever waits for
-// the device: by less each time, a fifth less where other programs hold the device's thread up.
+// A leak in each round grows by the same amount each time. Tables grow until they have held the most that ever waits
+// for the device: less each time, by a fifth less if other programs delay the device's thread.
 static int check(const char *name, int rounds, void (*round)(void)) {
     for (int i = 0; i < 2 * rounds; i++)
         round();
@@ -136,7 +136,7 @@ static int check(const char *name, int rounds, void (*round)(void)) {
 
 int main(void) {
     int kept = 0;
-    // One arena, of which the figures are.
+    // One arena, so that the figures cover everything.
     mallopt(M_ARENA_MAX, 1);
     open_device(&device);
     MUST(millpond_torch_use_host(1));

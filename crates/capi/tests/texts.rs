@@ -1,9 +1,9 @@
-//! The texts of the library, as C programs get them. It reads other crates' source, so it is not published.
+//! The texts of the library, as C programs get them. Reads other crates' source, so it is not published.
 
 #[path = "../src/words.rs"]
 mod words;
 
-/// Where texts are made that C programs get.
+/// The sources of the texts that C programs get.
 const TEXTS: [&str; 5] = [
     include_str!("../../millpond/src/names/error.rs"),
     include_str!("../../millpond/src/names/error/report.rs"),
@@ -12,14 +12,14 @@ const TEXTS: [&str; 5] = [
     include_str!("../../core/src/check/words.rs"),
 ];
 
-/// The texts of a file without comments; one that goes on in the next line is one.
+/// Returns the texts of a file without its comments. A text that continues on the next line is one text.
 fn texts(file: &str) -> Vec<String> {
     let code: Vec<&str> = file.lines().map(str::trim_start).filter(|line| !line.starts_with("//")).collect();
     let code = code.join("\n").replace("\\\n", "");
     code.split('"').skip(1).step_by(2).map(str::to_owned).collect()
 }
 
-/// Each text that names something of Rust is said in words of C, or is of what C has not.
+/// Each text that names something of Rust is translated to C words, or is about something that C does not have.
 #[test]
 fn texts_name_nothing_of_rust() {
     const OF_RUST: [&str; 12] =

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use programs::{Judge, OPERATIONS, launches, mix};
 
-/// How often the programs are checked over.
+/// The number of passes over the programs.
 const ROUNDS: usize = 50;
 const REPEATS: usize = 7;
 

@@ -1,7 +1,7 @@
 //! Host time of graphs: building, instantiation, and a launch's own check.
 //!
-//! Run with `cargo bench -p millpond-core --bench graph`. Graphs are what eight captured streams make that fork and
-//! join by events now and then, with allocations, kernels of two accesses, and frees.
+//! Run with `cargo bench -p millpond-core --bench graph`. Graphs are as made by eight captured streams that sometimes
+//! fork and join by events, with allocations, kernels of two accesses, and frees.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use millpond_core::order::{Chain, Completed};
 use millpond_core::units::{MIB, Range};
 
 const REPEATS: usize = 9;
-/// Allocations of the outside that each graph reads.
+/// The allocations from outside that each graph reads.
 const OUTSIDE: u32 = 200;
 
 struct Random(u64);
@@ -31,7 +31,7 @@ impl Random {
     }
 }
 
-/// A graph of about `nodes` nodes on `chains` streams.
+/// Makes a graph of about `nodes` nodes on `chains` streams.
 fn build(nodes: usize, chains: usize) -> Graph {
     let mut random = Random(0x1234_5678_9ABC_DEF1);
     let mut graph = Graph::new(GraphId(0), 2 * MIB, Addressing::Fixed);
@@ -70,7 +70,7 @@ fn build(nodes: usize, chains: usize) -> Graph {
     graph
 }
 
-/// The shortest and the median time of `work`, in seconds.
+/// Returns the shortest and the median time of `work`, in seconds.
 fn time<R>(mut work: impl FnMut() -> R) -> (f64, f64) {
     let mut times: Vec<f64> = (0..REPEATS)
         .map(|_| {
@@ -91,7 +91,7 @@ impl Completed for Nothing {
     }
 }
 
-/// One launch's own questions, again and again: the outside's histories, the memory.
+/// Repeats the checks of one launch: the histories of outside memory, and the graph's own memory.
 fn launches(graph: &Graph) -> (f64, usize) {
     let exec = Draft::new(graph).expect("a right graph").instantiate(0, true);
     let mut chain = Chain::new(ChainIndex(0), 0, Arc::default());
@@ -99,7 +99,7 @@ fn launches(graph: &Graph) -> (f64, usize) {
         Use { point: chain.submit(), site: Site { stream: StreamId(1), place: Place::Unknown, ..Site::default() } };
     let mut histories: Vec<History> = (0..OUTSIDE).map(|_| History::new(born)).collect();
     let mut backing = Backing::new(2 * MIB);
-    // Outputs would be freed outside; here everything stays inside, so that the launch's own cost is seen.
+    // Outputs would be freed outside. Here everything stays inside, to measure the launch's own cost.
     let cover: Vec<(Range, bool)> = exec.cover().into_iter().map(|(range, _)| (range, false)).collect();
     backing.enroll(ArenaKey(0), &cover);
     let mut launch = || {

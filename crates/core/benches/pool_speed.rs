@@ -1,7 +1,7 @@
 //! Time of the pool's own work, without a driver: pairs, random replacement, many holes.
 //!
-//! `cargo bench -p millpond-core --bench pool_speed -- [cache|pairs|holes|replacement|random]`. In nanoseconds a pair,
-//! of many short runs the least and the median: the machine is shared, and the least is what the code costs.
+//! `cargo bench -p millpond-core --bench pool_speed -- [cache|pairs|holes|replacement|random]`. Prints nanoseconds per
+//! pair, the least and the median of many short runs. The machine is shared; the least is the cost of the code.
 
 use millpond_core::ids::{BlockId, ChainIndex, Point, Seq};
 use millpond_core::order::{Completed, Knows, Learns};
@@ -95,13 +95,13 @@ impl Bench {
     }
 }
 
-/// The least and the median.
+/// Returns the least and the median.
 fn summary(mut runs: Vec<f64>) -> String {
     runs.sort_by(f64::total_cmp);
     format!("{:.1} ns (median {:.1})", runs[0], runs[runs.len() / 2])
 }
 
-/// Nanoseconds for one of `count` calls.
+/// Returns the nanoseconds of one of `count` calls.
 fn timed(count: u32, mut call: impl FnMut()) -> f64 {
     let start = Instant::now();
     (0..count).for_each(|_| call());
@@ -129,7 +129,7 @@ fn cache_pairs() -> String {
     summary((0..31).map(|_| timed(50_000, || pair(&mut cache))).collect())
 }
 
-/// 1 KiB pairs among so many free holes of 1 KiB.
+/// 1 KiB pairs among `holes` free holes of 1 KiB.
 fn among_holes(holes: u32) -> String {
     let mut bench = Bench::new();
     let blocks: Vec<BlockId> = (0..2 * holes).map(|_| bench.alloc(KIB)).collect();
@@ -141,7 +141,7 @@ fn among_holes(holes: u32) -> String {
     summary((0..31).map(|_| timed(20_000, || pair(&mut bench))).collect())
 }
 
-/// Log-uniform, 512 B to 16 MiB.
+/// Returns a log-uniform size, 512 B to 16 MiB.
 fn size(random: &mut Random) -> u64 {
     (512.0 * 32_768f64.powf(random.unit())) as u64
 }
@@ -184,13 +184,13 @@ fn replacement() {
     println!("  of which choosing: {}", summary((0..25).map(|_| timed(pairs, || choose(&mut random))).collect()));
 }
 
-/// What the random replacement does beside the pool.
+/// The work of the random replacement outside the pool.
 fn choose(random: &mut Random) {
     std::hint::black_box((random.next() % 1000, size(random)));
 }
 
-/// RMM's `random_allocations` with its parameters, 2 N steps over at most 16 000 MiB: what the driver calls of a step
-/// would cost, and the ratio.
+/// RMM's `random_allocations` with its parameters, 2 N steps over at most 16 000 MiB: the price of a step's driver
+/// calls, and the ratio.
 fn random_allocations(count: u64, most: u64) {
     let mut random = Random(0x1234_5678_9ABC_DEF1);
     let mut bench = Bench::new();

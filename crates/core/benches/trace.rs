@@ -1,4 +1,4 @@
-//! What an operation costs to write into a trace and to read out of it.
+//! The cost to write an operation into a trace and to read it out.
 //!
 //!     cargo bench -p millpond-core --bench trace
 
@@ -11,7 +11,7 @@ use millpond_core::op::{Access, Act, EventKind, Memory, Names, Op, Place, Trust,
 use millpond_core::trace::ops::{Reader, Writer};
 use smallvec::SmallVec;
 
-/// Rounds of the program that is written: 10 operations each.
+/// The rounds of the written program: 10 operations each.
 const ROUNDS: u32 = 200_000;
 
 #[track_caller]
@@ -19,7 +19,7 @@ fn op(what: What) -> Op {
     Op { host: HostId(0), place: Place::Source(Location::caller()), what }
 }
 
-/// One round of a loop over four streams: allocate, three launches, an event across, a free.
+/// One round of a loop over four streams: allocate, three launches, an event to another stream, a free.
 fn round(turn: u32, mut push: impl FnMut(Op)) {
     let memory = |of: u32| Memory { id: AllocId(of % 64), generation: u64::from(of / 64) };
     let access = |of: u32, act| Access::whole(memory(of), act);

@@ -1,5 +1,5 @@
-//! What the host device's calls cost: `cargo bench -p millpond-driver --bench host`. Each line is the median of several
-//! rounds, per call. Not a test: figures depend on the machine; they are recorded in commits that change them.
+//! The cost of the host device's calls: `cargo bench -p millpond-driver --bench host`. Each line is the median of
+//! several rounds, per call. Not a test: figures depend on the machine; they are recorded in commits that change them.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn finish(device: &dyn Driver, stream: RawStream) {
     device.block_on(event).expect("the work gets done");
 }
 
-/// Prints the median time of a call, where `body` makes `calls` of them and says how long that took.
+/// Prints the median time of a call. `body` makes `calls` calls and returns the time that they took.
 fn report(what: &str, calls: u32, mut body: impl FnMut() -> Duration) {
     let mut rounds: Vec<Duration> = (0..ROUNDS).map(|_| body()).collect();
     rounds.sort_unstable();
@@ -226,7 +226,7 @@ fn memory(device: &HostDriver) {
     }
 }
 
-/// How long one of the four steps takes for many chunks.
+/// Returns the time that one of the four steps takes for many chunks.
 fn parts(device: &HostDriver, at: u64, part: &str) -> Duration {
     const COUNT: u64 = 1000;
     let mut spent = [Duration::ZERO; 4];

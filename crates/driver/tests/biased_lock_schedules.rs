@@ -1,12 +1,12 @@
-//! The biased lock under a scheduler that chooses every interleaving (shuttle): the same source file, over primitives
-//! that the scheduler controls. In its schedules every store is seen at once, as if each had its barrier: what is
-//! explored is who is owner when, not what a processor may put off.
-#![allow(dead_code, unreachable_pub)] // The source is compiled whole, as a part of a library.
+//! The biased lock under a scheduler that chooses every interleaving (shuttle): the same source file, with primitives
+//! that the scheduler controls. In its schedules every store is visible at once, as if each had its barrier. They
+//! explore which thread is the owner when, not the stores that a processor may delay.
+#![allow(dead_code, unreachable_pub)] // The source is compiled as a whole, as a part of a library.
 
 #[path = "../src/biased_lock.rs"]
 mod biased_lock;
 
-/// The twin of `src/biased_lock_sync.rs`.
+/// The counterpart of `src/biased_lock_sync.rs`.
 mod biased_lock_sync {
     pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -27,7 +27,7 @@ mod biased_lock_sync {
 
     pub(crate) fn leave_forked() {}
 
-    /// Another thread may run in between, as where a processor is interrupted.
+    /// Another thread may run in between, as when a processor is interrupted.
     pub(crate) fn half_fence() {
         shuttle::thread::yield_now();
     }
@@ -85,7 +85,7 @@ fn program() {
             biased_lock_sync::ENDED.lock().unwrap().push(biased_lock_sync::thread_number());
         })
     };
-    // Some end while others go on: one of those can be the owner after them.
+    // Some end while others continue: one of those can be the owner after them.
     let threads: Vec<_> = (0..THREADS).map(run).collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(*lock.lock(), done.load(Ordering::SeqCst));

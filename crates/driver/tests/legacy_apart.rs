@@ -1,9 +1,9 @@
-//! Calls on the legacy stream beside captures of blocking streams, on other threads and by another driver of the same
-//! context: either may be refused, for the one may not come after the other, and both go on.
+//! Calls on the legacy stream during captures of blocking streams, on other threads and by another driver of the same
+//! context. Each of the two may be refused, because they must not run at the same time. Both continue.
 //!
-//! On `fakecuda` this finds hangs and errors only; that such calls end the process where nothing keeps them apart is
-//! the way of a GPU's library (`MILLPOND_TEST_DEVICE=cuda`). Alone in its process, for the legacy stream disturbs the
-//! captures of other tests.
+//! On `fakecuda` this finds only hangs and errors. With a GPU's library (`MILLPOND_TEST_DEVICE=cuda`), such calls end
+//! the process if nothing keeps them apart. Alone in its process, because the legacy stream disturbs the captures of
+//! other tests.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
@@ -11,21 +11,22 @@ use std::time::Duration;
 
 use millpond_driver::{CudaConfig, CudaDriver, Driver, DriverError, Result, StreamFlags, Tie, Work};
 
-/// Held by a test while it runs: one would disturb the captures of the other.
+/// Held by a test while it runs: each would disturb the captures of the other.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A driver over the first device.
+/// Makes a driver for the first device.
 fn open() -> CudaDriver {
     let is_real = std::env::var("MILLPOND_TEST_DEVICE").is_ok_and(|wish| wish == "cuda");
     let config = CudaConfig::default();
     CudaDriver::new(if is_real { config } else { config.library(fakecuda::library()) }).expect("a CUDA device")
 }
 
-/// Ends captures, and begins others, as fast as it can.
+/// Begins and ends captures as fast as possible.
 fn capture(driver: &CudaDriver, captures: u32) -> Result<u32> {
     let (stream, mut ended) = (driver.open_stream(StreamFlags { tie: Tie::Blocking, ..StreamFlags::default() })?, 0);
     for _ in 0..captures {
-        // Where the event of the stream's end is recorded in the legacy stream, another thread's capture refuses it.
+        // If the event of the stream's end is recorded in the legacy stream, the capture of another thread refuses
+        // that.
         if driver.begin_capture(stream).is_ok() {
             match driver.end_capture(stream) {
                 Ok(Some(graph)) => driver.destroy_graph(graph)?,
@@ -72,7 +73,8 @@ fn captures_begin_and_end_beside_calls_on_the_legacy_stream() -> Result<()> {
     other.block_on(other.record(legacy)?)
 }
 
-/// A driver waits for its work when it goes; that work waits for a thread that begins a capture by another driver.
+/// A driver waits for its work when it is dropped. That work waits for a thread that begins a capture with another
+/// driver.
 #[test]
 fn a_capture_begins_while_a_driver_waits_for_its_work_at_its_end() -> Result<()> {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! The system's limit on mappings, met on purpose: alone in its process, because while it is met nothing else can map.
+//! The system's limit on mappings, reached deliberately. Alone in its process, because nothing else can map meanwhile.
 
 use millpond_driver::{Driver, DriverError, HostConfig, HostDriver, RawChunk};
 
@@ -9,10 +9,10 @@ fn the_limit_on_mappings_is_an_error_and_no_more() {
     let text = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap();
     let limit: u64 = text.trim().parse().unwrap();
     if limit > 300_000 {
-        return; // It would take too long to get there.
+        return; // It would take too long to reach the limit.
     }
-    // A mapping in the middle of a range makes two more. So whether the last one reaches the limit or passes it by one
-    // depends on how many there were before.
+    // A mapping in the middle of a range makes two more. So the number of mappings before decides if the last one
+    // reaches the limit or exceeds it by one.
     for before in 0..4 {
         reach_the_limit(limit, before);
     }
@@ -39,7 +39,7 @@ fn reach_the_limit(limit: u64, before: u64) {
         matches!(&error, DriverError::Failed { call: "map", reason } if reason.contains("vm.max_map_count")),
         "{error}"
     );
-    // All is as before: what was not mapped can be once there is room.
+    // Everything is as before: the refused mapping is possible once there is room.
     assert_eq!(map(full), Err(error));
     unmap(0).unwrap();
     unmap(1).unwrap();

@@ -1,17 +1,17 @@
-//! The host device's streams under a scheduler that chooses every interleaving (shuttle): the same source files, over
-//! primitives that the scheduler controls. A lost wake-up shows as a deadlock, which the scheduler reports with the
-//! schedule that led there.
+//! The host device's streams under a scheduler that chooses every interleaving (shuttle): the same source files, with
+//! primitives that the scheduler controls. A lost wake-up becomes a deadlock, which the scheduler reports with the
+//! schedule that led to it.
 //!
-//! Part of `cargo test`. For a longer hunt: `SCHEDULES=100000 cargo test -p millpond-driver --test schedules
+//! Part of `cargo test`. For a longer search: `SCHEDULES=100000 cargo test -p millpond-driver --test schedules
 //! --release`.
-#![allow(dead_code, unreachable_pub, unused_imports)] // The sources are compiled whole, as parts of a library.
+#![allow(dead_code, unreachable_pub, unused_imports)] // The sources are compiled as a whole, as parts of a library.
 
 #[path = "../src/panics.rs"]
 mod panics;
 #[path = "../src/host/streams/mod.rs"]
 mod streams;
 
-/// The twin of `src/host/sync.rs`.
+/// The counterpart of `src/host/sync.rs`.
 mod sync {
     use std::time::Duration;
 
@@ -28,8 +28,8 @@ mod sync {
         condvar.wait(guard).expect("nothing panics under a lock")
     }
 
-    /// The time is up at once, or just when somebody notifies (who then may have notified nobody else), or never: as
-    /// the scheduler likes.
+    /// The time is over at once, or just when a thread notifies (which then may have notified no other thread), or
+    /// never: the scheduler chooses.
     pub(crate) fn sleep_for<'a, T>(
         condvar: &Condvar,
         guard: MutexGuard<'a, T>,
@@ -81,8 +81,8 @@ fn submit(device: &Device, stream: Packed, task: impl FnOnce() + Send + 'static)
     device.submit(stream, &mut Some(task)).expect("an open stream");
 }
 
-/// Explores random schedules, and ones that change threads rarely but where it hurts (which need a second thread: the
-/// seeded device has none of its own).
+/// Explores random schedules, and schedules that change threads rarely, at critical moments. The latter need a second
+/// thread, and the seeded device has none of its own.
 fn explore(case: fn(Schedule)) {
     shuttle::check_random(move || case(Schedule::Seeded(7)), schedules());
     explore_parallel(move || case(Schedule::Parallel));
@@ -196,7 +196,7 @@ fn a_loss_wakes_everybody() {
         let device = device(schedule);
         let (left, right) = (device.open(1).unwrap(), device.open(2).unwrap());
         let ran = Arc::new(AtomicUsize::new(0));
-        // What panics would be printed each time; a dropped message is enough.
+        // A panic would be printed each time. A dropped message is enough.
         submit(&device, left, || std::panic::resume_unwind(Box::new("boom")));
         let lost = device.record(left).unwrap();
         let later = ran.clone();
@@ -261,7 +261,7 @@ fn a_woken_stream_does_not_wait_for_its_waker() {
 
 #[test]
 fn work_drops_the_device() {
-    // Seeded work runs only inside a call of somebody who still holds the device.
+    // Seeded work runs only inside a call by a thread that still holds the device.
     explore_parallel(|| {
         let device = device(Schedule::Parallel);
         let (left, right) = (device.open(0).unwrap(), device.open(0).unwrap());
@@ -293,7 +293,7 @@ impl Drop for Ending {
     }
 }
 
-/// Streams of two devices hand work to each other: neither is ever left waiting.
+/// Streams of two devices wait for each other's work: neither is ever left waiting.
 #[test]
 fn devices_wait_for_each_other() {
     explore(|schedule| {
@@ -319,12 +319,12 @@ fn devices_wait_for_each_other() {
     });
 }
 
-/// An event of a device, for another.
+/// Returns an event of a device, for another device.
 fn fence(device: &Device, stream: Packed) -> Arc<dyn HostFence> {
     Arc::new(EventFence { streams: device.clone(), event: device.record(stream).unwrap() })
 }
 
-/// Waits of two devices that cross, in several streams each: parking meets waking on both sides.
+/// Waits of two devices in both directions, in several streams each: both sides park while they are woken.
 #[test]
 fn parked_waits_of_two_devices_cross() {
     explore_parallel(|| {
@@ -347,7 +347,7 @@ fn parked_waits_of_two_devices_cross() {
     });
 }
 
-/// Each of several streams is woken once, whichever of them was parked in time.
+/// Each of several streams is woken once, no matter which of them was parked in time.
 #[test]
 fn many_streams_park_behind_one_event_while_it_is_reached() {
     explore_parallel(|| {
@@ -373,7 +373,7 @@ fn many_streams_park_behind_one_event_while_it_is_reached() {
     });
 }
 
-/// Work of one device ends another that waits for that very work: the other's last worker outlives the wait.
+/// Work of one device ends another device that waits for that very work: the other's last worker outlives the wait.
 #[test]
 fn work_ends_a_device_that_waits_for_it() {
     explore_parallel(|| {
@@ -392,7 +392,7 @@ fn work_ends_a_device_that_waits_for_it() {
     });
 }
 
-/// A stream of threads waits for a seeded device that nobody asks.
+/// A stream with threads waits for a seeded device that nobody queries.
 #[test]
 fn a_seeded_device_is_run_for_those_that_wait_for_it() {
     shuttle::check_random(
@@ -414,7 +414,7 @@ fn a_seeded_device_is_run_for_those_that_wait_for_it() {
     );
 }
 
-/// What is lost is dropped where its destructors may block on the device, also by way of another thread.
+/// Lost work is dropped where its destructors may block on the device, also through another thread.
 #[test]
 fn lost_work_blocks_as_it_is_dropped() {
     struct Guard(Option<Box<dyn FnOnce() + Send>>);
@@ -443,7 +443,7 @@ fn lost_work_blocks_as_it_is_dropped() {
             let _held = &guard;
         });
         let mut task = Some(task);
-        // The loss may have come before it; the guard is dropped here then.
+        // The loss may have come before it. Then the guard is dropped here.
         let _ = device.submit(stream, &mut task);
         drop(task);
         assert!(device.block_on(event).is_err());
@@ -452,7 +452,7 @@ fn lost_work_blocks_as_it_is_dropped() {
     });
 }
 
-/// A device that is lost takes those along that wait for it, and nobody hangs.
+/// When a device is lost, the devices that wait for it are lost too, and nothing hangs.
 #[test]
 fn a_lost_device_meets_one_that_waits_for_it() {
     explore_parallel(|| {

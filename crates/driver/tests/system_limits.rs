@@ -1,7 +1,7 @@
-//! The system's limits on a process, met on purpose: each is an error that names it, and nothing is lost by it.
+//! The system's limits on a process, reached deliberately: each is an error that names the limit, and nothing is lost.
 //!
-//! A limit holds for a whole process, so each case runs in one of its own: this test binary again, told by an
-//! environment variable what to do.
+//! A limit holds for a whole process, so each case runs in its own process: this test binary again, with the case in an
+//! environment variable.
 
 use std::process::Command;
 use std::sync::mpsc;
@@ -18,9 +18,9 @@ fn limit(resource: Resource, current: u64) {
     setrlimit(resource, Rlimit { current: Some(current), maximum: getrlimit(resource).maximum }).unwrap();
 }
 
-/// Leaves the process so many bytes of addresses.
+/// Leaves the process `bytes` bytes of addresses.
 fn leave_addresses(bytes: u64) {
-    // A thread that has just been made needs some to begin with, and gives some back.
+    // A new thread needs some addresses at first, and gives some back.
     std::thread::sleep(Duration::from_millis(100));
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
@@ -44,7 +44,7 @@ fn assert_says<T>(outcome: Result<T>, words: &[&str]) {
     assert!(words.iter().all(|word| text.contains(word)), "{text}");
 }
 
-/// The file of a device is as large as it may be, and not larger.
+/// The file of a device grows to the limit, and not beyond.
 fn files_of_a_size() {
     let device = device();
     limit(Resource::Fsize, 64 * MIB + MIB);
@@ -68,7 +68,7 @@ fn few_addresses() {
     let refused = device.reserve(64 << 30);
     assert!(matches!(refused, Err(DriverError::OutOfAddresses { call: "reserve", bytes, .. }) if bytes == 64 << 30));
     assert_says(refused, &["RLIMIT_AS", "ulimit -v", "max_bytes"]);
-    // What is left serves, but not to the last.
+    // The addresses that are left can be used, but not all of them.
     let mut ranges = Vec::new();
     for bytes in [256 * MIB, 64 * MIB, 16 * MIB] {
         while let Ok(at) = device.reserve(bytes) {
@@ -106,7 +106,7 @@ fn run(device: &HostDriver, stream: RawStream, task: impl FnOnce() + Send + 'sta
     unsafe { device.submit(stream, &mut Some(Work::Run(Box::new(task)))) }.unwrap();
 }
 
-/// A device without a thread is refused, and one with its first thread does all its work with that.
+/// A device without a thread is refused. A device that has one thread does all its work with it.
 fn no_threads() {
     let device = device();
     // Less than the stack of a thread.
@@ -128,7 +128,7 @@ fn no_threads() {
     assert_eq!(device.workers(), 1);
 }
 
-/// Threads that were refused are asked for again: work that waits for other work is not left waiting.
+/// Threads that were refused are requested again: work that waits for other work is not left waiting.
 fn threads_later() {
     let device = device();
     let (first, second) = (stream(&device), stream(&device));
@@ -138,7 +138,7 @@ fn threads_later() {
     std::thread::sleep(Duration::from_millis(50));
     run(&device, second, move || hand.send(()).unwrap());
     limit(Resource::As, getrlimit(Resource::As).maximum.unwrap_or(1 << 46));
-    // No call says that there are threads again; who waits for the work finds out.
+    // No call reports that threads are possible again. The waiting call finds out.
     device.block_on(device.record(first).unwrap()).unwrap();
 }
 

@@ -1,5 +1,5 @@
-//! Host time of allocation, free and graphs on a device, for a comparison with its peers (`bench/gpu/peers.cpp` runs
-//! the same work with the same random numbers): tab-separated lines of workload, peer, value and unit.
+//! Host time of allocation, free and graphs on a device, for a comparison with other allocators (`bench/gpu/peers.cpp`
+//! runs the same work with the same random numbers): tab-separated lines of workload, peer, value and unit.
 //!
 //! `cargo bench -p millpond --bench device -- [host|none|cuda] [TRACE...]`, where a trace is plain lines
 //! (`a ID BYTES STREAM`, `f ID STREAM`). Checks are on. Each figure is the median of several rounds.
@@ -60,7 +60,7 @@ fn row(work: impl std::fmt::Display, value: f64, unit: &str) {
     println!("{work}\tmillpond\t{value:.4}\t{unit}");
 }
 
-/// Whatever runs first is slower by a tenth: a processor that was idle takes its time. `peers.cpp` waits as long.
+/// The first work is slower by a tenth, because an idle processor takes time to speed up. `peers.cpp` waits as long.
 fn warm_up() {
     let start = Instant::now();
     while start.elapsed().as_millis() < 300 {
@@ -68,7 +68,7 @@ fn warm_up() {
     }
 }
 
-/// The median over rounds of the time of one call, in nanoseconds.
+/// Returns the median over rounds of the time of one call, in nanoseconds.
 fn rounds<E: std::fmt::Debug>(calls: u32, call: impl FnMut() -> Result<(), E>) -> f64 {
     numbers::rounds(ROUNDS, calls, call)
 }
@@ -81,7 +81,7 @@ fn pairs(device: &Device) {
     }
 }
 
-/// 1000 live allocations of random sizes; one at random is replaced.
+/// 1000 live allocations of random sizes, one of which is replaced at random.
 fn replacement(device: &Device) {
     let (pool, stream) = (keeping(device).expect("a pool"), device.non_blocking_stream().expect("a stream"));
     let mut random = Random::default();
@@ -99,7 +99,7 @@ fn replacement(device: &Device) {
     row("replacement ratio", statistics.reserved_high_bytes as f64 / statistics.used_high_bytes as f64, "ratio");
 }
 
-/// Allocated on one stream, handed over by an event, freed on another.
+/// Allocates on one stream, passes the buffer on by an event, and frees it on another.
 fn hand_over(device: &Device) {
     let pool = keeping(device).expect("a pool");
     let (left, right) =
@@ -107,7 +107,7 @@ fn hand_over(device: &Device) {
     let call = || loops::hand_over(&left, &right, &pool, 64 << 10);
     row("hand-over", rounds(5_000, call), "ns");
     device.synchronize().expect("a device");
-    // With work in both streams, and no more of it than the device takes at once.
+    // With work in both streams, but no more than the device takes at once.
     let round = |_| {
         let start = Instant::now();
         for _ in 0..100 {
@@ -124,7 +124,7 @@ fn hand_over(device: &Device) {
     row("hand-over of work", median((0..ROUNDS).map(round).collect()), "ns");
 }
 
-/// A 1 KiB pair among many free holes of 1 KiB that nothing joins.
+/// A 1 KiB pair among many free holes of 1 KiB that cannot be joined.
 fn holes(device: &Device, holes: usize) {
     let (pool, stream) = (keeping(device).expect("a pool"), device.non_blocking_stream().expect("a stream"));
     let all = (0..2 * holes).map(|_| stream.alloc::<u8>(&pool, 1024).expect("memory"));
@@ -153,7 +153,7 @@ fn read(path: &str) -> Vec<Event> {
     text.lines().map(event).collect()
 }
 
-/// A recorded program's memory, four times over, timed with the driver's calls.
+/// A recorded program's allocations and frees, four times, timed with the driver's calls.
 fn trace(device: &Device, path: &str) {
     let events = read(path);
     let (mut ids, mut streams) = (0, 0);
@@ -180,7 +180,7 @@ fn trace(device: &Device, path: &str) {
                     let (buffer, home) = live[id].take().expect("a live allocation");
                     used -= buffer.len();
                     if home != stream {
-                        // What ordered the two in the program was not recorded: an event does here.
+                        // The trace does not have the order of the two streams: an event takes its place.
                         streams[stream].wait(&streams[home].record().expect("an event")).expect("a wait");
                     }
                     streams[stream].free(buffer).expect("ordered");
@@ -227,8 +227,8 @@ fn random_allocations(device: &Device) {
     }
 }
 
-/// RMM's `multi_stream_allocations`: four kernels over so many streams, each with 8 B of its own, until the device is
-/// through. Where it has a kernel that spins, here is a fill that takes a while.
+/// RMM's `multi_stream_allocations`: four kernels over `count` streams, each with 8 B of its own, until the device has
+/// finished. Instead of RMM's kernel that spins, there is a fill that takes some time.
 fn multi_stream(device: &Device) {
     for count in [1, 2, 4] {
         let pool = keeping(device).expect("a pool");
@@ -252,8 +252,8 @@ fn multi_stream(device: &Device) {
     }
 }
 
-/// Pairs of all threads together, each on its own stream. Beside it what the machine gives to threads that share
-/// nothing: pairs of a malloc with a heap for each thread.
+/// Pairs of all threads together, each on its own stream. For comparison, the speed of threads that share nothing:
+/// pairs of a malloc with a heap for each thread.
 fn threads(device: &Device) {
     let pool = keeping(device).expect("a pool");
     let layout = Layout::from_size_align(64, 8).expect("a layout");
@@ -296,7 +296,7 @@ fn launches(name: &str, exec: &GraphExec, stream: &Stream) {
     row(format!("{name} launch + sync"), median(whole), "us");
 }
 
-/// A chain of memsets, each with 4 MiB whose life overlaps the next.
+/// A chain of memsets, each with 4 MiB that are still live in the next.
 fn chain(device: &Device, count: usize) {
     let stream = device.non_blocking_stream().expect("a stream");
     let build = || {
@@ -321,7 +321,7 @@ fn chain(device: &Device, count: usize) {
         let start = Instant::now();
         let instance = graph.instantiate(Instantiate::default()).expect("an instance");
         times.push(start.elapsed().as_nanos() as f64 / 1e3);
-        // What is put off to the first launch is in here.
+        // This includes what is postponed to the first launch.
         let _ = instance.launch(&stream).expect("a launch");
         firsts.push(start.elapsed().as_nanos() as f64 / 1e3);
         wholes.push(whole.elapsed().as_nanos() as f64 / 1e3);
@@ -330,20 +330,20 @@ fn chain(device: &Device, count: usize) {
     }
     row(format!("graph {count} instantiate"), median(times), "us");
     row(format!("graph {count} instantiate and first launch"), median(firsts), "us");
-    // CUDA's nodes are made when they are added, ours at the first launch: here are both.
+    // CUDA's nodes are made when they are added, ours at the first launch. This includes both.
     row(format!("graph {count} build to first launch"), median(wholes), "us");
     launches(&format!("graph {count}"), &exec.expect("an instance"), &stream);
 }
 
-/// With which values outputs are filled: fills of one value beside each other are one node of ours.
+/// The values of the fills: adjacent fills of one value are one node in our graphs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fills {
     Alike,
     Unlike,
 }
 
-/// A graph that leaves its outputs live and frees them at its next launch. They are small, for the memsets are not
-/// what is measured.
+/// A graph that leaves its outputs live and frees them at its next launch. They are small, because the memsets are not
+/// measured.
 fn producer(device: &Device, outputs: usize, fills: Fills) {
     let stream = device.non_blocking_stream().expect("a stream");
     let mut graph = device.graph().expect("a graph");

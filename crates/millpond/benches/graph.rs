@@ -1,6 +1,6 @@
-//! Host time of graphs: instantiation, a launch's own checks, and launches with memory beside the same without.
+//! Host time of graphs: instantiation, a launch's own checks, and launches with memory compared with those without.
 //!
-//! Run with `cargo bench -p millpond --bench graph`. Checks are timed without memory, runs with it.
+//! Run with `cargo bench -p millpond --bench graph`. Checks are timed on a device without memory, runs on one with it.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ fn main() -> Result<()> {
         return Ok(());
     }
     println!("{:<72} {:>12}", "work", "");
-    // `-- checks` runs those alone, for a profiler.
+    // `-- checks` runs only those, for a profiler.
     if std::env::args().any(|arg| arg == "checks") {
         return own_checks();
     }
@@ -28,7 +28,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// `chains` chains of empty nodes that meet now and then.
+/// Makes a graph of `chains` chains of empty nodes that sometimes meet.
 fn wide(device: &Device, nodes: usize, chains: usize) -> Result<Graph> {
     let mut graph = device.graph()?;
     let mut last: Vec<GraphNode> = Vec::new();
@@ -44,7 +44,7 @@ fn wide(device: &Device, nodes: usize, chains: usize) -> Result<Graph> {
     Ok(graph)
 }
 
-/// The same of allocations, kernels that use them and what the chain before left, and frees.
+/// The same with allocations, kernels that use them and what the chain before left, and frees.
 fn with_memory(device: &Device, nodes: usize, chains: usize) -> Result<Graph> {
     let mut graph = device.graph()?;
     let mut last: Vec<Vec<GraphNode>> = vec![Vec::new(); chains];
@@ -87,7 +87,7 @@ fn instantiate(name: &str, graph: &Graph) {
     println!("{name:<72} {:>9.2} ms", median(times.collect()));
 }
 
-/// Launches of graphs of different sizes that use four outside buffers and whose nodes do nothing.
+/// Launches graphs of different sizes that use four outside buffers and whose nodes do nothing.
 fn own_checks() -> Result<()> {
     let device = Device::host(HostConfig::default().memory(false))?;
     let stream = device.stream()?;
@@ -96,7 +96,7 @@ fn own_checks() -> Result<()> {
         let mut graph = device.graph()?;
         let mut last = Vec::new();
         for at in 0..nodes {
-            // Of no elements: no life is checked, and what is left is the launch by itself.
+            // Without elements: no lifetime is checked, and only the launch itself is left.
             let node = match buffers.get(at) {
                 Some(buffer) => graph.add_copy_from_host(&last, buffer.view().slice(0..0)?.write(), &[])?,
                 None => graph.add_empty(&last)?,
@@ -106,7 +106,7 @@ fn own_checks() -> Result<()> {
         let exec = graph.instantiate(Instantiate::default())?;
         launches(&format!("launch, 4 buffers of which no byte is used, {nodes} nodes"), &exec, &stream);
     }
-    // Declared in a capture, so that there is no work either; all of each buffer is written.
+    // Declared in a capture, so that there is no work either. All of each buffer is written.
     stream.begin_capture()?;
     buffers.iter().try_for_each(|buffer| stream.declare(buffer.write()))?;
     let exec = stream.end_capture()?.instantiate(Instantiate::default())?;
@@ -125,8 +125,8 @@ fn launches(name: &str, exec: &GraphExec, stream: &Stream) {
     println!("{name:<72} {:>9.0} ns", median(times.collect()));
 }
 
-/// A chain of kernels with an allocation of 4 MiB each, with lives that overlap the next; a kernel touches its memory
-/// in steps.
+/// Makes a chain of kernels with an allocation of 4 MiB each, which is still live in the next kernel. A kernel writes
+/// its memory in steps.
 fn chain(device: &Device, length: usize, step: usize, buffers: Option<&[Buffer<u8>]>) -> Result<Graph> {
     let mut graph = device.graph()?;
     let mut after: Vec<GraphNode> = Vec::new();
@@ -151,7 +151,7 @@ fn chain(device: &Device, length: usize, step: usize, buffers: Option<&[Buffer<u
     Ok(graph)
 }
 
-/// Times of a launch and a synchronise on a device of its own: with memory nodes, and without.
+/// Returns the times of a launch and a synchronisation on a device of its own: with memory nodes, and without.
 fn pair(length: usize, step: usize) -> Result<[f64; 2]> {
     let device = Device::host(HostConfig::default())?;
     let stream = device.stream()?;
@@ -172,8 +172,8 @@ fn pair(length: usize, step: usize) -> Result<[f64; 2]> {
     Ok(times.map(median))
 }
 
-/// Medians over several devices: where a kernel touches much memory its pages' places in the caches count for more than
-/// all else, and they are drawn anew each time.
+/// Medians over several devices: if a kernel writes much memory, the places of its pages in the caches matter more than
+/// everything else, and each device has new ones.
 fn with_and_without_memory() -> Result<()> {
     for (work, step) in [("that touch 1 byte", usize::MAX), ("that touch 4 MiB", 4096)] {
         for length in [1, 10, 100] {

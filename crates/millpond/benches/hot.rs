@@ -1,12 +1,12 @@
-//! Host time of allocation and free through the library, checks on, beside the system's and mimalloc's malloc.
+//! Host time of allocation and free through the library, with checks, compared with malloc of the system and mimalloc.
 //!
-//! Run with `cargo bench -p millpond --bench hot`. The host device has no memory here, so that what is
-//! timed is Millpond. Each figure is the median of several rounds. In a pair of 64 KiB and in the rows of threads
-//! mimalloc takes turns with Millpond within each round, so that their ratio is of what ran side by side.
+//! Run with `cargo bench -p millpond --bench hot`. The host device has no memory here, so only Millpond is timed. Each
+//! figure is the median of several rounds. In a pair of 64 KiB and in the rows of threads, mimalloc and Millpond take
+//! turns within each round, so that their ratio compares measurements made side by side.
 //!
-//! `-- cold [TRACE]` times a recorded program's calls (plain lines: `a ID BYTES STREAM`, `f ID STREAM`; without one,
-//! random replacement) as that program does them: on a thread that owns no lock, and between two calls all of the near
-//! caches are used for something else.
+//! `-- cold [TRACE]` times a recorded program's calls (plain lines: `a ID BYTES STREAM`, `f ID STREAM`; without a
+//! trace, random replacement) as that program makes them: on a thread that owns no lock, and with all of the near
+//! caches used for something else between two calls.
 
 #[path = "common/loops.rs"]
 mod loops;
@@ -26,7 +26,7 @@ use millpond::{Buffer, Device, HostConfig, KIB, MIB, Pool, Stream};
 use numbers::{Random, in_turns, rounds};
 
 const ROUNDS: usize = 9;
-/// Calls of a round of pairs.
+/// The calls of a round of pairs.
 const PAIRS: u32 = 500_000;
 
 fn main() {
@@ -38,7 +38,7 @@ fn main() {
         let events = words.iter().find(|word| !word.starts_with('-')).map_or_else(replaced, |path| read(path));
         return cold(&Device::host(HostConfig::default().memory(false)).expect("a device"), &events);
     }
-    // `-- replacement` and `-- hand-over` run that workload alone, for a profiler.
+    // `-- replacement` and `-- hand-over` run only that workload, for a profiler.
     for (name, workload) in [("replacement", replacement as fn(&Device)), ("hand-over", hand_over)] {
         if std::env::args().any(|arg| arg == name) {
             return workload(&Device::host(HostConfig::default().memory(false)).expect("a device"));
@@ -82,7 +82,7 @@ fn main() {
     }
 }
 
-/// The time of so many `malloc`s of 64 KiB, each with its `free`.
+/// Returns the time of `calls` `malloc`s of 64 KiB, each with its `free`.
 fn mallocs(calls: u32, allocator: &impl GlobalAlloc) -> Duration {
     let layout = Layout::from_size_align(64 << 10, 512).expect("a layout");
     let call = || {
@@ -92,7 +92,7 @@ fn mallocs(calls: u32, allocator: &impl GlobalAlloc) -> Duration {
     timed(calls, call).unwrap_or_else(|never| match never {})
 }
 
-/// A launch of nothing that declares two reads and a write: what is checked and recorded for it.
+/// An empty launch that declares two reads and a write: the cost of its checks and records.
 fn launch(device: &Device) {
     let (pool, stream) = (keeping(device).expect("a pool"), device.non_blocking_stream().expect("a stream"));
     let [a, b, c]: [Buffer<u8>; 3] = [0; 3].map(|_| stream.alloc(&pool, 64 << 10).expect("memory"));
@@ -100,7 +100,7 @@ fn launch(device: &Device) {
     println!("{:<52} {ns:>10.1}", "launch check, three accesses");
 }
 
-/// Allocated on one stream, handed over by an event, freed on another.
+/// Allocates on one stream, passes the buffer on by an event, and frees it on another.
 fn hand_over(device: &Device) {
     let pool = keeping(device).expect("a pool");
     let (left, right) = (device.stream().expect("a stream"), device.stream().expect("a stream"));
@@ -108,7 +108,7 @@ fn hand_over(device: &Device) {
     println!("{:<52} {ns:>10.1}", "alloc, hand-over to another stream, free");
 }
 
-/// 1000 live allocations of random sizes; one at random is replaced.
+/// 1000 live allocations of random sizes, one of which is replaced at random.
 fn replacement(device: &Device) {
     let pool = keeping(device).expect("a pool");
     let stream = device.stream().expect("a stream");
@@ -122,7 +122,7 @@ fn replacement(device: &Device) {
         live.push(stream.alloc(&pool, fresh).expect("memory"));
         Ok::<(), Infallible>(())
     };
-    // The first is not counted.
+    // The first round is not counted.
     black_box(rounds(1, 50_000, &mut replace));
     let ns = rounds(ROUNDS, 50_000, replace);
     let statistics = pool.statistics();
@@ -131,7 +131,7 @@ fn replacement(device: &Device) {
     println!("{:<52} {ratio:>10.3}", "    peak reserved / peak used");
 }
 
-/// One event of a program: with bytes an allocation, without a free.
+/// One event of a program: an allocation if it has bytes, otherwise a free.
 struct Event {
     id: usize,
     bytes: Option<usize>,
@@ -147,7 +147,7 @@ fn read(path: &str) -> Vec<Event> {
     std::fs::read_to_string(path).expect("a trace").lines().map(event).collect()
 }
 
-/// Random replacement as events.
+/// Returns the random replacement as events.
 fn replaced() -> Vec<Event> {
     let mut random = Random::default();
     let mut events: Vec<Event> = (0..1000).map(|id| Event { id, bytes: Some(random.size()) }).collect();
@@ -158,14 +158,14 @@ fn replaced() -> Vec<Event> {
     events
 }
 
-/// The last of these events are timed, in the third pass; by then the pool has all the memory that it needs.
+/// The number of last events that are timed, in the third pass. By then the pool has all the memory that it needs.
 const TIMED: usize = 16_000;
 
 fn cold(device: &Device, events: &[Event]) {
     let pool = keeping(device).expect("a pool");
     let stream = device.non_blocking_stream().expect("a stream");
     pass(&stream, &pool, events, None);
-    // Another thread: the locks that the first one owns are taken by a swap from now on.
+    // On another thread: from now on, the locks that the first one owns are taken by a swap.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut times = [Vec::new(), Vec::new()];
@@ -182,7 +182,7 @@ fn cold(device: &Device, events: &[Event]) {
     });
 }
 
-/// All events once; those to be timed each after all of the near caches were used for something else.
+/// Runs all events once. Before each timed event, all of the near caches are used for something else.
 fn pass(stream: &Stream, pool: &Pool, events: &[Event], mut times: Option<&mut [Vec<f64>; 2]>) {
     let ids = events.iter().map(|event| event.id + 1).max().unwrap_or(0);
     let mut live: Vec<Option<Buffer<u8>>> = (0..ids).map(|_| None).collect();
@@ -206,7 +206,7 @@ fn pass(stream: &Stream, pool: &Pool, events: &[Event], mut times: Option<&mut [
     live.into_iter().flatten().for_each(|buffer| stream.free(buffer).expect("a right free"));
 }
 
-/// A 1 KiB pair among many free holes of 1 KiB that nothing joins.
+/// A 1 KiB pair among many free holes of 1 KiB that cannot be joined.
 fn separated_holes(device: &Device, holes: usize) {
     let pool = keeping(device).expect("a pool");
     let stream = device.stream().expect("a stream");
@@ -220,7 +220,8 @@ fn separated_holes(device: &Device, holes: usize) {
     println!("{:<52} {ns:>10.1}", format!("1 KiB pair among {holes} separated free holes"));
 }
 
-/// Millions of pairs a second of all threads together: Millpond's, each thread on a stream of its own, and mimalloc's.
+/// Returns millions of pairs per second of all threads together: Millpond's, each thread on a stream of its own, and
+/// mimalloc's.
 fn threads(device: &Device, pool: &Pool, count: usize) -> [f64; 2] {
     let ours = |calls| {
         loops::threads(count, calls, || {

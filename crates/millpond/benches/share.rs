@@ -1,7 +1,7 @@
 //! Time of sharing memory between processes on the host device: export, import, free of an import.
 //!
-//! Run with `cargo bench -p millpond --bench share`. The importer is a process of its own: this program once more. A
-//! time is the median of the rounds; import is from the call to a buffer that kernels can use.
+//! Run with `cargo bench -p millpond --bench share`. The importer is another process, this program again. A time is the
+//! median of the rounds. Import is from the call to a buffer that kernels can use.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +12,7 @@ use millpond::share::Ticket;
 use millpond::{Buffer, Device, HostConfig, MIB, PoolConfig, Result};
 
 const ROUNDS: usize = 51;
-/// Who imports.
+/// Selects the importer's role.
 const ROLE: &str = "MILLPOND_BENCH_IMPORTER";
 
 fn main() -> Result<()> {
@@ -34,7 +34,7 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// Microseconds.
+/// Returns the microseconds of a call, and its result.
 fn time<R>(act: impl FnOnce() -> Result<R>) -> Result<(f64, R)> {
     let start = Instant::now();
     let done = act()?;
@@ -61,7 +61,7 @@ fn measure(what: &str, bytes: u64, slack: Slack, keeps_pool: bool) -> Result<()>
     Ok(())
 }
 
-/// Of each round the microseconds of the export, the import and the free.
+/// Returns the microseconds of the export, the import and the free in each round.
 fn rounds(child: &mut Child, buffer: &Buffer<u8>, pool_ticket: &str) -> Result<Vec<[f64; 3]>> {
     let mut input = child.stdin.take().expect("piped");
     let mut output = BufReader::new(child.stdout.take().expect("piped"));

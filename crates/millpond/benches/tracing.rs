@@ -1,4 +1,4 @@
-//! What writing a trace costs: an allocation and its free, and a launch of three accesses, without and with one.
+//! The cost of writing a trace: an allocation and its free, and a launch of three accesses, without and with a trace.
 //!
 //!     cargo bench -p millpond --bench tracing
 
@@ -7,10 +7,10 @@ use std::time::Instant;
 use millpond::config::Trace;
 use millpond::{Buffer, Device, HostConfig, PoolConfig};
 
-/// Operations of one measurement; the best of several counts.
+/// The operations of one measurement. The best of several counts.
 const OPERATIONS: u32 = 400_000;
 
-/// Nanoseconds of one `act`.
+/// Returns the nanoseconds of one `act`.
 fn best(mut act: impl FnMut()) -> f64 {
     let once = |act: &mut dyn FnMut()| {
         let began = Instant::now();
@@ -20,7 +20,7 @@ fn best(mut act: impl FnMut()) -> f64 {
     (0..7).map(|_| once(&mut act)).fold(f64::INFINITY, f64::min)
 }
 
-/// An allocation and a free; a launch.
+/// Returns the times of an allocation and a free, and of a launch.
 fn measure(trace: Option<Trace>) -> (f64, f64) {
     let device = Device::host(HostConfig::default().memory(false).trace(trace)).expect("a device");
     let pool = device.pool(PoolConfig::default()).expect("a pool");
@@ -42,6 +42,6 @@ fn main() {
     println!("                     off       on   each operation");
     println!("alloc and free  {:8.1} {:8.1} {:8.1} ns", off.0, on.0, (on.0 - off.0) / 2.0);
     println!("launch of 3     {:8.1} {:8.1} {:8.1} ns", off.1, on.1, on.1 - off.1);
-    // Only a file of the bench's own is left.
+    // Only removes the benchmark's own file.
     let _ = std::fs::remove_file(&path);
 }

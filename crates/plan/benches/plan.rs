@@ -1,8 +1,8 @@
 //! Host time of static placement: bound and first fit for a thousand buffers, and search on the bundled instances.
 //!
-//! Run with `cargo bench -p millpond-plan --bench plan`; files of your own, with the capacity in their name, go behind
-//! `--` (paths are taken from this package's folder). Each figure is the median of some repeats; of search there is
-//! one run, for it is repeatable.
+//! Run with `cargo bench -p millpond-plan --bench plan`. Other files, with the capacity in their name, can be given
+//! after `--` (paths are relative to this package's folder). Each figure is the median of some repeats. A search is run
+//! once, because it is repeatable.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use millpond_plan::{Budget, Buffer, Conflicts, Effort, Lifetime, Problem, lower_
 const BUFFERS: usize = 1000;
 const REPEATS: usize = 15;
 
-/// A search is given up after so long.
+/// A search is stopped after this time.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Random(u64);
@@ -39,8 +39,8 @@ fn median(mut run: impl FnMut()) -> Duration {
     times[REPEATS / 2]
 }
 
-/// A thousand buffers of a graph of eight chains: `lives[i]` is a stretch of one chain, and points of different chains
-/// are ordered where they are more than `window` apart.
+/// Returns a thousand buffers of a graph of eight chains: `lives[i]` is a range of one chain, and points of different
+/// chains are ordered if they are more than `window` apart.
 fn graph(window: i64) -> (Vec<Buffer>, impl Fn(usize, usize) -> bool) {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let buffers = (0..BUFFERS).map(|_| Buffer::new((1 + random.below(64)) << random.below(16)).aligned(512)).collect();
@@ -76,7 +76,7 @@ fn quick() {
     }
 }
 
-/// A table `id,lower,upper,size`, trusted to be right.
+/// Reads a table `id,lower,upper,size`, which is assumed to be right.
 fn read(path: &Path) -> Problem {
     let table = std::fs::read_to_string(path).expect("the file is text");
     let rows = table.lines().skip(1).map(|line| {

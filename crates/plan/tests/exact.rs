@@ -1,15 +1,15 @@
-//! `plan` against its definition: on small problems the search finds exactly what exhaustive search finds, and its
-//! bounds hold; the verifier finds planted faults.
+//! `plan` against its definition: on small problems the search finds exactly the optimum of an exhaustive search, and
+//! its bounds hold. The verifier finds planted faults.
 //!
-//! The twin tries every order of buffers and lets each fall to the lowest place above those before it that conflict
-//! with it. Some order of that kind gives the optimum: take any optimal plan in rising order of offset.
+//! The twin tries every order of buffers, and puts each at the lowest place above the earlier ones that conflict with
+//! it. Some order of that kind gives the optimum: take any optimal plan in rising order of offset.
 
 use millpond_plan::{
     Budget, Buffer, Conflicts, Effort, Fault, Lifetime, Plan, Problem, Progress, lower_bound, solve, verify,
 };
 use proptest::prelude::*;
 
-/// The smallest capacity, by trying every order.
+/// Returns the smallest capacity, by trying every order.
 fn exhaustive(problem: &Problem) -> u64 {
     fn place(problem: &Problem, placed: &mut Vec<(usize, u64)>, height: u64, best: &mut u64) {
         let n = problem.buffers().len();
@@ -59,8 +59,8 @@ fn any_conflicts() -> impl Strategy<Value = Problem> {
     })
 }
 
-/// Allocations and frees as nodes of a random graph: `i` is before `j` where a path leads from `i`'s free node to
-/// `j`'s alloc node. Node `2 * i` allocates, node `2 * i + 1` frees.
+/// Allocations and frees as nodes of a random graph: `i` is before `j` if there is a path from `i`'s free node to `j`'s
+/// alloc node. Node `2 * i` allocates, node `2 * i + 1` frees.
 fn in_a_graph() -> impl Strategy<Value = Problem> {
     (1usize..=7).prop_flat_map(|n| {
         let nodes = 2 * n;
@@ -79,7 +79,7 @@ fn in_a_graph() -> impl Strategy<Value = Problem> {
     })
 }
 
-/// The heaviest set of buffers that all conflict, by trying every set.
+/// Returns the heaviest set of buffers that all conflict, by trying every set.
 fn heaviest_clique(problem: &Problem) -> u64 {
     let n = problem.buffers().len();
     let is_clique =
@@ -150,7 +150,7 @@ fn planted_faults_are_found() {
 
 #[test]
 fn every_moved_buffer_of_a_tight_plan_is_found() {
-    // Four that are live together and fill the capacity: any one moved by a byte meets another or leaves.
+    // Four that are live together and fill the capacity: any of them, moved by one byte, overlaps another or the limit.
     let lives = vec![Lifetime { lower: 0, upper: 1 }; 4];
     let problem = Problem::from_lifetimes([3, 5, 7, 9].map(Buffer::new).to_vec(), lives).unwrap();
     let plan = solve(&problem, None, Effort::Quick).plan;
@@ -189,12 +189,12 @@ fn sizes_near_the_end_of_u64_do_not_overflow() {
 
 #[test]
 fn a_budget_ends_when_the_watcher_says_so() {
-    // Odd sizes on a ring: no plan meets the clique bound, and nothing but search can tell.
+    // Odd sizes on a ring: no plan meets the clique bound, and only a search can prove that.
     let n = 41;
     let ring = Conflicts::from_fn(n, |i, j| j - i <= 6 || j - i >= n - 6);
     let sizes = (0..n as u64).map(|i| Buffer::new(97 + i * 37 % 89));
     let problem = Problem::from_conflicts(sizes.collect(), ring).unwrap();
-    // First fit asks, too, before there is a step.
+    // First fit also calls it, before there is a step.
     let (mut before, mut asked) = (0, 0);
     let mut watch = |progress: &Progress| {
         *(if progress.steps == 0 { &mut before } else { &mut asked }) += 1;

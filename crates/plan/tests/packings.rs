@@ -1,11 +1,11 @@
-//! `plan` on packings without waste: what is known to fit is found, at exactly the capacity it was cut from.
+//! `plan` on packings without waste: the known packing is found, at exactly the capacity it was cut from.
 
 mod recipes;
 
 use millpond_plan::{Budget, Effort, Fault, Outcome, Plan, Problem, lower_bound, solve, verify};
 use recipes::Recipe;
 
-/// Enough for every packing here, several times over; a run is repeatable, so this is no matter of luck.
+/// Several times enough for every packing here. A run is repeatable, so the result is not random.
 const STEPS: u64 = 400_000;
 
 fn search(problem: &Problem, capacity: Option<u64>) -> Outcome {
@@ -79,14 +79,14 @@ fn any_two_buffers_swapped_in_a_full_packing_overlap() {
                 assert!([lower, upper].iter().any(|k| [i, j].contains(k)), "{lower} and {upper} are named");
             }
             Err(Fault::Beyond { buffer, .. }) => assert!([i, j].contains(&buffer)),
-            // Two that stand on each other may change places where both span the same steps.
+            // Two pieces on top of each other may change places if both span the same steps.
             other => assert!(other.is_ok() && is_tower(&known, &problem, i, j), "{other:?}"),
         }
     }
     assert!(swapped > 100);
 }
 
-/// Whether swapping the offsets of `i` and `j` can be right: then one began where the other ended.
+/// Returns `true` if swapping the offsets of `i` and `j` can be right: then one began where the other ended.
 fn is_tower(plan: &Plan, problem: &Problem, i: usize, j: usize) -> bool {
     let end = |k: usize| plan.offsets[k] + problem.buffers()[k].bytes;
     end(i) == plan.offsets[j] || end(j) == plan.offsets[i]

@@ -1,4 +1,4 @@
-//! Threads are stopped, and go on as if nothing had been.
+//! Threads are stopped, and continue as if nothing had happened.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

@@ -1,10 +1,11 @@
-//! Where the library is that tests load, and how commands are run.
+//! The location of the library that tests load, and a helper to run commands.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The folder with `libmillpond.so` and `.a`. Cargo builds no shared library for tests, so it is asked to.
+/// Returns the folder with `libmillpond.so` and `.a`. Cargo builds no shared library for tests, so this runs it for
+/// that.
 pub(crate) fn library_folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
@@ -22,7 +23,7 @@ pub(crate) fn library_folder() -> &'static Path {
     })
 }
 
-/// Runs a command that must end well: what it says.
+/// Runs a command that must succeed. Returns its output.
 pub(crate) fn run(command: &mut Command, what: &str) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{what}: {error}"));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

@@ -170,7 +170,7 @@ typedef struct {
     } while (0)
 
 #ifdef BY_LOOKUP
-/* As a program does that opens the library itself: four names by dlsym, the rest by cuGetProcAddress. */
+/* As in a program that opens the library itself: four names by dlsym, the rest by cuGetProcAddress. */
 #include <dlfcn.h>
 #define DECLARE(name, symbol, args) static CUresult(*name) args;
 EACH(DECLARE)
@@ -205,7 +205,7 @@ EACH(DECLARE)
 #define cuGraphExecUpdate cuGraphExecUpdate_v2
 static void load(void) {}
 #ifdef BY_RUNTIME
-/* As a program of the runtime: its calls come through another library. */
+/* As in a program of the runtime: its calls pass through another library. */
 CUresult cudaLaunch(CUfunction, CUstream, void **);
 CUresult cudaFree2(CUdeviceptr, CUstream);
 #define cuLaunchKernel(function, a, b, c, d, e, f, g, stream, params, extra) cudaLaunch(function, stream, params)

@@ -1,10 +1,10 @@
-/* Memory of graphs in the order of streams, events and other graphs: the twins of bench/gpu/any_program/graphs.cu. The
- * second argument makes a program wrong. */
+/* Memory of graphs in the order of streams, events and other graphs: counterparts of bench/gpu/any_program/graphs.cu.
+ * The second argument makes a program wrong. */
 #include "helpers.h"
 
 static int is_wrong;
 
-/* A graph whose memory outlives its launch. */
+/* Makes a graph whose memory outlives its launch. */
 static CUgraphExec maker(CUdeviceptr *at, unsigned long long flags) {
     CUgraph graph;
     CUgraphExec exec;
@@ -15,7 +15,7 @@ static CUgraphExec maker(CUdeviceptr *at, unsigned long long flags) {
     return exec;
 }
 
-/* The launch's own stream uses and frees what the graph allocated. */
+/* The launch's own stream uses and frees the output of the graph. */
 static void by_stream(void) {
     CUdeviceptr a;
     CUgraphExec exec = maker(&a, 0);
@@ -25,7 +25,7 @@ static void by_stream(void) {
     MUST(cuMemFreeAsync(a, s));
 }
 
-/* Another stream uses it, by an event; the first one frees it after that. */
+/* Another stream uses it after an event. The first stream frees it after that. */
 static void by_event(void) {
     CUdeviceptr a;
     CUgraphExec exec = maker(&a, 0);
@@ -57,7 +57,7 @@ static void by_graph(void) {
     MUST(cuCtxSynchronize());
 }
 
-/* A loop of launches that free what the one before left; another stream reads each time. */
+/* A loop of launches that free the output of the launch before. Another stream reads it each time. */
 static void auto_free(void) {
     CUdeviceptr a;
     CUgraphExec exec = maker(&a, 1);
@@ -71,7 +71,7 @@ static void auto_free(void) {
     MUST(cuCtxSynchronize());
 }
 
-/* A loop of launches, each of whose memory is freed by the program before the next. */
+/* A loop of launches. The program frees the output of each before the next. */
 static void freed_each_time(void) {
     CUdeviceptr a;
     CUgraphExec exec = maker(&a, 0);
@@ -101,7 +101,7 @@ static void freed_elsewhere(void) {
     MUST(cuCtxSynchronize());
 }
 
-/* Memory that is freed, and done with. */
+/* Memory that is freed, and the host waits for that. */
 static void gone(CUdeviceptr at) {
     MUST(cuMemFreeAsync(at, s));
     MUST(cuStreamSynchronize(s));
@@ -131,7 +131,7 @@ static void captured_node(void) {
     run_graph(graph, 2, 0); /* wrong: the node is as it was captured */
 }
 
-/* A node that is none is not destroyed, and nothing changes by that. */
+/* A node that does not exist is not destroyed, and that changes nothing. */
 static void refused_change(void) {
     CUgraph graph;
     CUdeviceptr a = alloc(s);

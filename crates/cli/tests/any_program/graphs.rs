@@ -1,4 +1,4 @@
-//! Memory of graphs, in programs as an author of CUDA would write them: each right, and with one order left out.
+//! Memory of graphs, in programs as a CUDA programmer would write them: each right, and with one order left out.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-/* What the programs share: a device, two streams, an event, a kernel, nodes. Kernels are functions. */
+/* The common parts of the programs: a device, two streams, an event, a kernel, nodes. Kernels are functions. */
 #include "cuda.h"
 #include <dlfcn.h>
 
@@ -7,7 +7,7 @@ static CUstream s, t;
 static CUevent e;
 static CUfunction touch;
 
-/* What a kernel does with memory is not known to anyone who looks from outside. */
+/* Nobody outside of a kernel knows what it does with memory. */
 void touch_kernel(void **params) { (void)params; }
 size_t touch_kernel_params[] = {8, 4, 0};
 void long_kernel(void **params) { (void)params; }

@@ -1,4 +1,4 @@
-/* Programs that do what nobody expects, one for each name. Each is right but for what its name says. */
+/* Programs that do unexpected things, one for each name. Each is right except for what its name says. */
 #define _GNU_SOURCE
 #include "helpers.h"
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Of several ways to do the same, which. */
+/* The selected way, if there are several ways to do the same. */
 static int way;
 
 static void wrong(void) {
@@ -17,13 +17,13 @@ static void wrong(void) {
     MUST(cuCtxSynchronize());
 }
 
-/* Nobody may write to what was standard error. */
+/* Nobody may write to the file descriptor that was standard error. */
 static void no_stderr(void) {
     close(2);
     wrong();
 }
 
-/* Files may have 16 KiB: a trace meets that limit. */
+/* Files may have 16 KiB: a trace reaches that limit. */
 static void small_files(void) {
     CUdeviceptr a = alloc(s);
     launch(a, s);
@@ -35,7 +35,7 @@ static void small_files(void) {
     MUST(cuStreamSynchronize(s));
 }
 
-/* As daemons do: all files are closed, and the next ones have their numbers. */
+/* As daemons do: all files are closed, and the next ones get their numbers. */
 static void closes_all(void) {
     int own[16];
     CUdeviceptr a = alloc(s);
@@ -78,7 +78,7 @@ static void many_threads(void) {
     MUST(cuCtxSynchronize());
 }
 
-/* Handles that are none, twice destroyed, and of other kinds. */
+/* Handles that do not exist, are destroyed twice, or are of other kinds. */
 static void wrong_handles(void) {
     CUstream gone;
     CUdeviceptr a = alloc(s);
@@ -100,7 +100,7 @@ static void wrong_handles(void) {
     printf("refused: %d\n", refused);
 }
 
-/* Another program takes this one's place in the middle of its work; the first that is asked for is not there. */
+/* Another program replaces this one in the middle of its work. The first one that is tried does not exist. */
 static void replaced(void) {
     char *const words[] = {"echo", "replaced", NULL};
     CUdeviceptr a = alloc(s);
@@ -132,7 +132,7 @@ static void replaced(void) {
     exit(11);
 }
 
-/* Others are made into other programs, by each means, while this one works on. */
+/* Other processes are replaced by other programs, by each means, while this one works on. */
 static void spawning(void) {
     CUdeviceptr a = alloc(s);
     launch(a, s);
@@ -155,7 +155,7 @@ static void spawning(void) {
             exit(14);
 }
 
-/* As many arguments as a kernel may have, and one structure that is as long. */
+/* As many arguments as a kernel may have, and one structure of the same size. */
 static void many_arguments(void) {
     CUfunction wide;
     CUmodule module;
@@ -174,7 +174,7 @@ static void many_arguments(void) {
 void wide_kernel(void **params) { (void)params; }
 size_t wide_kernel_params[513] = {[0 ... 511] = 8, 0};
 
-/* Arguments that come in every way; each time another stream frees the memory without waiting. */
+/* Arguments passed in every way. Each time another stream frees the memory without waiting. */
 static void arguments(void) {
     CUfunction pair;
     CUmodule module;
@@ -185,7 +185,7 @@ static void arguments(void) {
     CUlaunchConfig config = {{1, 1, 1}, {1, 1, 1}, 0, s, NULL, 0};
     for (int round = 0; round < 4; round++) {
         CUdeviceptr a = alloc(s), last = a + BYTES - 1;
-        /* Neither the buffer nor the arguments lie as the processor likes them. */
+        /* Neither the buffer nor the arguments are aligned. */
         char *start = buffer + 1 + round;
         int number = 7;
         memcpy(start, &number, 4);
@@ -272,7 +272,7 @@ static void threads_that_end(void) {
     printf("%ld KiB\n", resident_kib() - before);
 }
 
-/* More pools, graphs, instances or threads than there are numbers left; there is a mistake before that, and one after. */
+/* More pools, graphs, instances or threads than there are numbers left; one mistake before that, and one after. */
 static void numbers(void) {
     CUgraph kept;
     MUST(cuGraphCreate(&kept, 0));
@@ -299,7 +299,7 @@ static void numbers(void) {
     MUST(cuCtxSynchronize());
 }
 
-/* The memory of another process, by its name. The other one ends with this one's end of the pipe. */
+/* The memory of another process, by its name. The other process ends when this one closes the pipe. */
 static CUipcMemHandle exported;
 static int until_closed;
 
@@ -322,7 +322,7 @@ static void exporter(void) {
         exit(10);
 }
 
-/* Memory that is open twice is there until it was closed twice. */
+/* Memory that is opened twice exists until it is closed twice. */
 static void opened_twice(void) {
     CUdeviceptr a, b;
     MUST(cuIpcOpenMemHandle(&a, exported, 1));
@@ -343,7 +343,7 @@ static void opened_twice(void) {
     wait(NULL);
 }
 
-/* A process that waits for an event of this one, and records one of its own behind that. */
+/* A process that waits for an event of this one, and records one of its own after that. */
 static int to_other[2], from_other[2];
 
 static void send_name(int to, const CUipcMemHandle *name) {
@@ -378,7 +378,7 @@ static void relay(void) {
     exit(read(to_other[0], &byte, 1) != 0);
 }
 
-/* The order of two streams is made by another process. */
+/* Another process makes the order of two streams. */
 static void relayed(void) {
     CUipcMemHandle name;
     CUevent first, second;

@@ -1,4 +1,4 @@
-//! Programs that do what nobody expects: they run as without the library, and what is wrong is found.
+//! Programs that do unexpected things: they run as without the library, and their mistakes are found.
 
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
@@ -55,7 +55,7 @@ fn many_threads_may_launch_at_once() {
     assert!(status == Some(0) && !said.contains("was stopped"), "{said}");
 }
 
-/// Runs the command where nobody reads what it says.
+/// Runs the command with its output closed.
 fn unread(way: &str, program: &str) -> (Option<i32>, String) {
     let library = std::env::current_exe().unwrap().with_file_name("libmillpond_cuda.so");
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
@@ -131,7 +131,7 @@ fn nothing_is_written_into_a_programs_own_files() {
     }
 }
 
-/// `cuIpcCloseMemHandle` closes memory as often as it was opened.
+/// Imported memory exists until `cuIpcCloseMemHandle` has closed it as often as it was opened.
 #[test]
 fn memory_of_others_is_there_until_it_is_closed_for_the_last_time() {
     for way in HOSTILE {
@@ -150,7 +150,7 @@ fn memory_of_others_is_there_until_it_is_closed_for_the_last_time() {
     }
 }
 
-/// Another process waits for an event of this one, and this one for an event that the other records behind that.
+/// Another process waits for an event of this one, and this one for an event that the other records after that.
 #[test]
 fn an_order_that_comes_back_from_another_process_is_one() {
     for way in HOSTILE {
@@ -164,7 +164,7 @@ fn an_order_that_comes_back_from_another_process_is_one() {
     }
 }
 
-/// Numbers are not given twice: what had one would be taken for what it is given to.
+/// Numbers are not used twice, because two things would be taken for one.
 #[test]
 fn nothing_is_judged_where_numbers_are_used_up() {
     for (way, (number, what)) in
@@ -174,7 +174,7 @@ fn nothing_is_judged_where_numbers_are_used_up() {
         let of = |before: &[&str]| {
             let mut command = command();
             command.args(before).arg("--").arg(&program).args(["numbers", &number.to_string()]);
-            // Four are left.
+            // Four numbers are left.
             command.env("MILLPOND_INTERPOSE_FIRST_NUMBER", (u32::MAX - 1024 - 4).to_string()).output().unwrap()
         };
         let output = of(&["check"]);

@@ -1,4 +1,4 @@
-//! Programs of the driver API, unchanged, as real processes: recorded and checked, linked with the library and by
+//! Unchanged programs of the driver API, as real processes: recorded and checked, linked with the library and by
 //! lookup.
 //!
 //! The programs are `program.c`, `graphs.c`, `peers.c`, `reused.c`, `unsafe.c` and `hostile.c`; the C compiler makes
@@ -19,7 +19,7 @@ use std::process::{Command, Output};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Where the programs and their library are.
+/// The folder of the programs and their library.
 static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("any-program-{}", std::process::id()));
     fs::create_dir_all(&place).unwrap();
@@ -61,7 +61,7 @@ static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
 
 const WAYS: [&str; 2] = ["linked", "looked-up"];
 
-/// The command, whose words follow.
+/// Makes the command, without its arguments.
 fn command() -> Command {
     let library = std::env::current_exe().unwrap().with_file_name("libmillpond_cuda.so");
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
@@ -73,7 +73,7 @@ fn command() -> Command {
     command
 }
 
-/// Runs the command, with words behind it.
+/// Runs the command with arguments.
 fn millpond(words: &[&OsStr]) -> Output {
     command().args(words).output().unwrap()
 }
@@ -88,14 +88,14 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The kinds that were said as they happened.
+/// Returns the kinds that were reported as they happened.
 fn kinds(output: &Output) -> Vec<String> {
     let text = text(&output.stderr);
     let said = text.lines().filter_map(|line| line.strip_prefix("millpond: error["));
     said.map(|line| line.split(']').next().unwrap().to_owned()).collect()
 }
 
-/// The place in the programs that has a mark.
+/// Returns the place of a mark in the programs.
 fn place_of(mark: &str) -> String {
     let files = [
         ("program.c", include_str!("program.c")),
@@ -268,7 +268,7 @@ fn the_programs_own_status_and_output_are_kept() {
     }
 }
 
-/// `true` would be as green as a program that is right.
+/// Without this, `true` would pass like a right program.
 #[test]
 fn a_program_without_calls_is_refused_where_calls_are_required() {
     let check = |words: &[&str]| millpond(&words.iter().map(OsStr::new).collect::<Vec<_>>());
@@ -317,9 +317,9 @@ fn races_are_found_where_they_are_asked_for() {
     assert_eq!((kinds(&output), output.status.code()), (vec![], Some(0)));
 }
 
-/// Records a program; the trace's name, and what the command said.
+/// Records a program. Returns the name of the trace, and the command's output.
 fn record(way: &str, program: &str) -> (PathBuf, Output) {
-    // Tests run at the same time, and the command removes what was there.
+    // Tests run at the same time, and the command removes an existing file.
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let trace = PLACE.join(format!("{way}-{program}-{}.trace", NEXT.fetch_add(1, Ordering::Relaxed)));
     let output = run(&["record", "-o", trace.to_str().unwrap()], way, &[program]);
@@ -359,13 +359,13 @@ fn a_trace_can_be_served_again() {
     // Four threads of 200 allocations of 4 KiB each.
     let said = replay("threads");
     assert!(said.contains("\"allocations\":800") && said.contains("operationtrace"), "{said}");
-    // One in order, two at once; the one of the host is left out.
+    // One in stream order, two immediate. The one of the host is left out.
     let said = replay("9");
     assert!(said.contains("\"allocations\":3") && said.contains("\"other_memory\":1"), "{said}");
-    // One before the capture, and one that is made at once meanwhile; the one inside of it is the graph's.
+    // One before the capture, and one immediate during it. The one inside it is the graph's.
     let said = replay("right-capture");
     assert!(said.contains("\"allocations\":2") && said.contains("\"other_memory\":1"), "{said}");
-    // Of each device one in order and one at once.
+    // For each device, one in stream order and one immediate.
     let said = replay("two-devices");
     assert_eq!(said.matches("\"allocations\":2").count(), 2, "{said}");
     let (trace, _) = record("linked", "right-graph");
@@ -442,12 +442,12 @@ fn what_cannot_be_looked_at_is_refused_with_a_reason() {
     let pipe = PLACE.join("pipe");
     let _ = fs::remove_file(&pipe);
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    // It has no reader: to open it takes for ever.
+    // It has no reader, so opening it would block for ever.
     refused(run(&["record", "-o", &pipe.display().to_string()], "linked", &["none"]), "a pipe: a trace is written");
     assert!(pipe.exists());
     refused(run(&["record", "-o", &PLACE.display().to_string()], "linked", &["none"]), "a directory: a trace");
     refused(run(&["check"], "libcuda.so.missing", &[]), "cannot be run");
-    // What is run is there afterwards, and so is what is named to it.
+    // The program still exists afterwards, and so does a file that is named to it.
     for (program, word) in [("kept", "none"), ("linked", "kept")] {
         fs::copy(PLACE.join("linked"), PLACE.join("kept")).unwrap();
         let (kept, word) = (PLACE.join("kept"), PLACE.join(word));
@@ -457,7 +457,7 @@ fn what_cannot_be_looked_at_is_refused_with_a_reason() {
         );
         assert!(kept.exists());
     }
-    // The loader would go on without what is no library, or another one.
+    // The loader would continue without a file that is not a library, or is another one.
     for library in ["libcuda.so.1", "none"] {
         fs::write(PLACE.join("none"), "no library").unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));

@@ -6,7 +6,7 @@ static CUcontext here, there;
 static CUstream other;
 static CUdeviceptr a;
 
-/* A stream of the second device, which is current from here on, and memory of the first. */
+/* Makes a stream of the second device, which is current from here on, and memory of the first. */
 static void begin_there(void) {
     MUST(cuCtxGetCurrent(&here));
     MUST(cuMemAlloc(&a, BYTES));
@@ -40,7 +40,7 @@ static void used_after_access(void) {
     end_there();
 }
 
-/* Access is for one direction. */
+/* Access is in one direction. */
 static void let_in_the_other_way(void) {
     begin_there();
     if (is_wrong) {
@@ -69,7 +69,7 @@ static void captured(void) {
     end_there();
 }
 
-/* Copies and fills reach the memory of all devices; kernels reach the host's, and mappings, which say who may. */
+/* Copies and fills reach all devices' memory; kernels reach the host's, and mappings with access for their device. */
 static void reached_without(void) {
     CUmemAllocationProp props = {.type = 1, .location = {1, 0}};
     CUmemAccessDesc access[] = {{{1, 0}, 3}, {{1, 1}, 3}};

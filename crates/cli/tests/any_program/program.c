@@ -88,7 +88,7 @@ static void use_after_free(void) {
     launch(a, s); /* wrong 8 */
 }
 
-/* A structure of which this launch fills the first part; the rest has what another one left there. */
+/* A structure of which this launch fills the first part. The rest has bytes of another launch. */
 static void in_part(size_t filled) {
     CUfunction table;
     CUmodule module;
@@ -147,7 +147,7 @@ static void right_capture(void) {
     a = alloc(s);
     launch(a, s);
     launch(b, s);
-    /* What the driver allows during a capture is no mistake. */
+    /* Calls that the driver allows during a capture are no mistake. */
     int mode = 2;
     CUdeviceptr c;
     MUST(cuThreadExchangeStreamCaptureMode(&mode));
@@ -276,7 +276,7 @@ static void *worker(void *given) {
     return NULL;
 }
 
-/* Memory goes from thread to thread at the same addresses. */
+/* Memory passes from thread to thread at the same addresses. */
 static void threads(void) {
     pthread_t all[4];
     for (int i = 0; i < 4; i++)
@@ -293,7 +293,7 @@ static void joined(void) {
     MUST(cuMemFreeAsync(a, t));
 }
 
-/* Pinned memory is given back; the addresses come again by means that are no call of the driver's. */
+/* Pinned memory is given back. The addresses are used again without a call of the driver. */
 static void host_again(void) {
     const size_t bytes = 4 << 20;
     char *pinned;
@@ -309,7 +309,7 @@ static void host_again(void) {
     MUST(cuStreamSynchronize(s));
 }
 
-/* A free that the driver refuses has not happened: the next one is the wrong one. */
+/* A free that the driver refuses has no effect: the next one is the wrong one. */
 static void refused_free(void) {
     CUstream gone;
     CUdeviceptr a = alloc(s);
@@ -320,7 +320,7 @@ static void refused_free(void) {
     MUST(cuMemFreeAsync(a, t)); /* after a refused one */
 }
 
-/* Libraries come and go at the same addresses; a wrong free stands in each. */
+/* Libraries are loaded and unloaded at the same addresses; each has a wrong free. */
 static void plugins(void) {
     for (int i = 0; i < 4; i++) {
         CUdeviceptr a = alloc(s);
@@ -334,7 +334,7 @@ static void plugins(void) {
     }
 }
 
-/* A stream takes part in a capture, comes back to the one that began it, and is destroyed before the end. */
+/* A stream takes part in a capture, joins the origin again, and is destroyed before the end. */
 static void side_captured(void) {
     CUgraph graph;
     CUstream side;
@@ -367,7 +367,7 @@ static void map(CUdeviceptr at, size_t count) {
     MUST(cuMemSetAccess(at, count * MAPPED, &access, 1));
 }
 
-/* A graph is captured on a range whose memory goes and comes back, as programs do that put models to sleep. */
+/* A graph is captured on a range whose memory is unmapped and mapped again, as programs do that suspend models. */
 static void asleep(int is_wrong) {
     CUgraph graph;
     CUgraphExec exec;
@@ -396,7 +396,7 @@ static void asleep(int is_wrong) {
 static void awake(void) { asleep(0); }
 static void used_asleep(void) { asleep(1); }
 
-/* One range of three mappings, opened at once: who gets its start may use all of it. */
+/* One range of three mappings, with access set at once: a kernel that gets its start may use all of it. */
 static void mapped_range(void) {
     CUdeviceptr at;
     MUST(cuMemAddressReserve(&at, 3 * MAPPED, 0, 0, 0));
@@ -407,7 +407,7 @@ static void mapped_range(void) {
     MUST(cuMemUnmap(at, 2 * MAPPED));
 }
 
-/* Mappings beside each other that are opened one by one are apart. */
+/* Adjacent mappings with access set one by one are separate. */
 static void mapped_apart(void) {
     CUdeviceptr at;
     MUST(cuMemAddressReserve(&at, 2 * MAPPED, 0, 0, 0));
@@ -420,7 +420,7 @@ static void mapped_apart(void) {
 }
 
 static int forks(void) {
-    /* Before CUDA is used: each of the two uses it for itself. */
+    /* Before CUDA is used: each of the two processes uses it for itself. */
     fflush(stdout);
     pid_t child = fork();
     begin();
@@ -459,7 +459,7 @@ static void wait_for_gate(void *unused) {
         usleep(100);
 }
 
-/* The host hears of the end of a use from a host function behind it. */
+/* The host learns of the end of a use from a host function after it. */
 static void host_told(void) {
     for (int i = 0; i < 100; i++) {
         CUdeviceptr a = alloc(s);
@@ -473,7 +473,7 @@ static void host_told(void) {
     }
 }
 
-/* The function has not run yet, or is before the use. */
+/* The function has not run yet, or comes before the use. */
 static void host_not_told(void) {
     CUdeviceptr a = alloc(s);
     hand_over(s, t);
@@ -497,7 +497,7 @@ static void crash(void) {
 
 static struct sigaction before;
 
-/* As libraries do that keep the handler that was there, and call it. */
+/* As in libraries that keep the previous handler, and call it. */
 static void handler(int number, siginfo_t *info, void *context) {
     if (before.sa_flags & SA_SIGINFO)
         before.sa_sigaction(number, info, context);
@@ -541,7 +541,7 @@ int main(int count, char **names) {
         return 0;
     if (strcmp(names[1], "none") == 0) {
 #ifdef BY_LOOKUP
-        /* Who asks whether CUDA is there hears that it is not. */
+        /* A program that checks if CUDA exists learns that it does not. */
         if (dlsym(RTLD_DEFAULT, "cuMemAllocAsync") != NULL)
             return 6;
 #endif

@@ -69,7 +69,7 @@ if mode == "freed-while-used":
         in_a_thread(tensor.fill, t)
         in_a_thread(tensor.free, s)
 elif mode == "made-code":
-    # Code that is made and dropped again: other code takes its place in memory.
+    # Code that is compiled and dropped repeatedly: other code takes its place in memory.
     for number in range(3000):
         lines = number % 5 * "\n"
         exec(compile(f"{lines}tensor = Tensor(s)\ntensor.fill(s)\ntensor.free(s)", f"right{number % 3}.py", "exec"))

@@ -1,4 +1,4 @@
-//! Programs of Python: a place is a line of theirs, whether they hold the interpreter's lock in a call or not.
+//! Python programs: a place is a line of the program, with and without the interpreter's lock held in a call.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ fn program() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/any_program/program.py")
 }
 
-/// A line of `program.py`, as it is shown.
+/// Returns a line of `program.py`, as it is shown.
 fn shown(mark: &str, function: &str) -> String {
     let source = include_str!("program.py");
     let line = 1 + source.lines().position(|line| line.ends_with(&format!("# {mark}"))).expect("a mark");
@@ -64,7 +64,7 @@ fn a_place_is_a_line_of_python() {
     }
 }
 
-/// The table is what a compiler makes of the headers of the interpreters that are here.
+/// The table equals what a compiler makes of the headers of the installed interpreters.
 #[test]
 fn layouts_are_those_of_the_headers() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../interpose");
@@ -85,7 +85,7 @@ fn layouts_are_those_of_the_headers() {
     }
 }
 
-/// Frames of other versions are not read, and that is said.
+/// Frames of other versions are not read, and a message says so.
 #[test]
 fn other_versions_have_native_places() {
     let all = fs::read_dir(std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default().join(".pyenv/versions"));
@@ -103,7 +103,7 @@ fn other_versions_have_native_places() {
     }
 }
 
-/// What PyTorch would read is set for programs of Python only, and `--keep-allocator` leaves it.
+/// The setting for PyTorch is made for Python programs only, and `--keep-allocator` leaves it alone.
 #[test]
 fn the_allocator_of_pytorch_is_set() {
     let asked = "import os; print(os.environ.get('PYTORCH_CUDA_ALLOC_CONF'), os.environ.get('PYTORCH_ALLOC_CONF'))";

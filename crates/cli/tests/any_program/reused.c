@@ -1,4 +1,4 @@
-/* What is gone, and whose address or handle something else has by now. Each program is right, or wrong with "wrong". */
+/* Destroyed things whose address or handle is used again. Each program is right, or wrong with "wrong". */
 #define _GNU_SOURCE
 #include "helpers.h"
 #include <sys/mman.h>
@@ -21,7 +21,7 @@ static CUdeviceptr of_host(CUdeviceptr at, size_t bytes) {
 
 static CUdeviceptr freed_and_of_host(void) {
     CUdeviceptr at;
-    /* A thread of the driver's may be given the addresses first. */
+    /* A thread of the driver may get the addresses first. */
     for (int attempt = 0; attempt < 20; attempt++) {
         MUST(cuMemAlloc(&at, LARGE));
         MUST(cuMemsetD8Async(at, 1, BYTES, s));
@@ -48,7 +48,7 @@ static CUfunction kernel_of(const char *name) {
     return function;
 }
 
-/* 128 bytes of which a launch fills a part; of 16 bytes it fills all. */
+/* 128 bytes, a part of which a launch fills; 16 bytes are filled completely. */
 static void launch_structure(CUdeviceptr at, int is_long, CUstream stream) {
     CUdeviceptr words[16] = {0, at};
     void *params[] = {words};
@@ -66,7 +66,7 @@ static void host_node(void) {
     run_graph(graph, 1, 0);
 }
 
-/* Memory goes with its context. */
+/* Memory is freed with its context. */
 static void host_of_context(void) {
     CUcontext other;
     CUdeviceptr at, device = alloc(s);
@@ -134,7 +134,7 @@ static void structure_node(void) {
     run_graph(graph, 1, 0);
 }
 
-/* Memory that a graph leaves is there from its launch to the free. */
+/* Memory that a graph leaves is live from its launch to the free. */
 static void structure_beside(void) {
     CUgraph graph;
     CUgraphExec exec;
@@ -152,7 +152,7 @@ static void structure_beside(void) {
     MUST(cuStreamSynchronize(s));
 }
 
-/* What a structure of a captured kernel points to beside what is used is freed after the capture. */
+/* Memory that a captured kernel's structure points to, but that is not used, is freed after the capture. */
 static void structure_later(void) {
     CUgraph graph;
     CUgraphExec exec;
@@ -176,7 +176,7 @@ static CUgraphExec some_exec(void) {
     return exec;
 }
 
-/* A capture fails; what it had allocated is freed late, when other memory has these addresses. */
+/* A capture fails. Its allocations are freed late, when other memory has these addresses. */
 static void fails(int has_fork) {
     CUgraph graph = NULL;
     CUgraphExec exec = some_exec();
@@ -301,7 +301,7 @@ static void exec_again(void) {
     MUST(cuCtxSynchronize());
 }
 
-/* A function at the handle of one with other parameters. */
+/* A function gets the handle of one with other parameters. */
 static void function_again(void) {
     CUcontext other;
     CUmodule module, own;
@@ -326,7 +326,7 @@ static void function_again(void) {
     MUST(cuCtxSynchronize());
 }
 
-/* A context goes with its streams; the next one has their handles. */
+/* A context is destroyed with its streams. The next one gets their handles. */
 static void context_again(void) {
     CUcontext first, again;
     CUstream old, stream;
@@ -365,7 +365,7 @@ static void pool_again(void) {
     MUST(cuMemPoolDestroy(again));
 }
 
-/* All of a device's primary context is gone, and handles come again. */
+/* Everything of a device's primary context is destroyed, and handles are used again. */
 static void reset(void) {
     CUgraph graph;
     CUdeviceptr at;
@@ -391,7 +391,7 @@ static void reset(void) {
     MUST(cuCtxSynchronize());
 }
 
-/* Two numbers side by side in an argument lie inside a freed allocation; wrong: the argument was a pointer before. */
+/* Two adjacent numbers in an argument look like an address in a freed allocation; wrong: the argument was a pointer. */
 static void numbers_beside(void) {
     CUdeviceptr a = alloc(s);
     if (is_wrong)

@@ -1,5 +1,5 @@
-//! What is gone, and whose address or handle something else has by now: `reused.c`. Calls that act at once while a
-//! stream is captured: `unsafe.c`.
+//! Destroyed things whose address or handle is used again: `reused.c`. Calls that act at once while a stream is
+//! captured: `unsafe.c`.
 
 use super::*;
 

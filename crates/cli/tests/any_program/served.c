@@ -1,4 +1,4 @@
-/* Programs of stream-ordered memory, one for each name. They print what they are answered, without addresses. */
+/* Programs of stream-ordered memory, one for each name. They print the answers of calls, without addresses. */
 #define _GNU_SOURCE
 #include "cuda.h"
 #include <pthread.h>
@@ -154,7 +154,7 @@ static void wait_for_gate(void *unused) {
         usleep(100);
 }
 
-/* Memory that is freed on a stream which still runs serves no other one before. */
+/* Memory that is freed on a stream that is still busy serves no other stream before that has finished. */
 static void apart(void) {
     static unsigned char bytes[2][64 * 1024];
     CUdeviceptr a = alloc(sizeof bytes[0], s), b;
@@ -217,7 +217,7 @@ static void captured(void) {
     say(first, "after");
 }
 
-/* There is no memory for what a capture allocates: the capture goes on. */
+/* There is no memory for the allocations of a capture: the capture goes on. */
 static void captured_exhaust(void) {
     CUgraph graph;
     CUdeviceptr at, kept = alloc(4 * MIB, s);
@@ -228,7 +228,7 @@ static void captured_exhaust(void) {
     SAY(cuStreamEndCapture(s, &graph));
 }
 
-/* A stream that takes part in a capture is destroyed before the end: the capture goes on, and memory goes back later. */
+/* A stream in a capture is destroyed before the end: the capture goes on, and memory is given back later. */
 static void side_captured(void) {
     CUgraph graph;
     CUgraphExec exec;
@@ -323,7 +323,7 @@ static void context_ends(void) {
     say(first, "after the contexts");
 }
 
-/* The default streams of another context than the device's primary one: its memory is CUDA's, and a free there waits. */
+/* Default streams of another context than the device's primary one: its memory is CUDA's, and a free there waits. */
 static void other_default(void) {
     CUcontext other;
     CUdeviceptr ours = alloc(4096, s);
@@ -339,7 +339,7 @@ static void other_default(void) {
     say(first, "after the default streams");
 }
 
-/* A thread captures while another allocates and frees; the legacy stream is used only while nothing captures. */
+/* A thread captures while another allocates and frees. The legacy stream is used only while nothing is captured. */
 static pthread_mutex_t legacy = PTHREAD_MUTEX_INITIALIZER;
 static volatile int captures_done;
 
@@ -379,7 +379,7 @@ static void captures_beside(void) {
     say(first, "after the captures");
 }
 
-/* A capture is given up with its stream. */
+/* A capture is abandoned with its stream. */
 static void given_up(void) {
     CUstream own;
     MUST(cuStreamCreate(&own, 1));
@@ -391,7 +391,7 @@ static void given_up(void) {
     say(first, "after the capture");
 }
 
-/* Streams come and go, at handles that may come again. */
+/* Streams are opened and closed, with handles that may be used again. */
 static void short_streams(void) {
     for (int i = 0; i < 300; i++) {
         CUstream own;
@@ -408,7 +408,7 @@ static void short_streams(void) {
     say(first, "after the streams");
 }
 
-/* A device's memory is used by another: by a grant, and freed on the other's stream. */
+/* Another device uses a device's memory: by a grant, and freed on the other's stream. */
 static void two_devices(void) {
     CUcontext other;
     CUstream far;

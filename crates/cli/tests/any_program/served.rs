@@ -1,7 +1,7 @@
 //! Programs of stream-ordered memory, served by Millpond's pool: `millpond run -- PROGRAM`.
 //!
-//! `fakecuda` has pools whose figures are in steps of 2 MiB, keeps what it reserved, and reuses memory without order:
-//! so the answers here are Millpond's. The programs are `served.c`.
+//! `fakecuda` has pools with statistics in steps of 2 MiB, keeps what it reserved, and reuses memory without order, so
+//! the answers here are Millpond's. The programs are in `served.c`.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -24,7 +24,7 @@ static PROGRAMS: LazyLock<[String; 2]> = LazyLock::new(|| {
     })
 });
 
-/// Runs a program so, with variables of its environment.
+/// Serves a program in one of these ways, with environment variables.
 fn serve(before: &[&str], way: &str, program: &str, variables: &[(&str, &str)]) -> Output {
     let library = std::env::current_exe().unwrap().with_file_name("libmillpond_cuda.so");
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
@@ -33,7 +33,7 @@ fn serve(before: &[&str], way: &str, program: &str, variables: &[(&str, &str)]) 
     command.envs(variables.iter().copied()).output().unwrap()
 }
 
-/// What the program says, in both ways, and what the report says.
+/// Asserts the output of a program in both ways, and the text of the report.
 #[track_caller]
 fn assert_served(program: &str, variables: &[(&str, &str)], expected: &[&str], report: &[&str]) {
     for way in PROGRAMS.iter() {
@@ -188,7 +188,7 @@ fn devices_use_each_others_memory() {
 
 #[test]
 fn a_forked_process_gets_the_drivers_answers() {
-    // That driver lets it allocate, and has never heard of the parent's pointer.
+    // That driver lets the child allocate, and does not know the parent's pointer.
     let expected = ["the child: 0 1", "it ended with 5", "cuMemFreeAsync(at, s): 0", "done"];
     assert_served("fork-after", &[], &expected, &["1 allocation in", "1 free in"]);
 }
@@ -236,7 +236,7 @@ fn what_is_served_can_be_checked() {
 
 #[test]
 fn a_device_that_cannot_be_served_is_the_drivers() {
-    // No addresses are left for a pool; it is said once.
+    // No addresses are left for a pool; that is reported once.
     let output = serve(&["--report"], &PROGRAMS[0], "apart", &[("FAKECUDA_FAIL", "cuMemAddressReserve@0=999")]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");

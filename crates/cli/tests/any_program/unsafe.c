@@ -26,7 +26,7 @@ static void end_on_s(void) {
     MUST(cuCtxSynchronize());
 }
 
-/* What a call answers in a wrong program and in a right one. */
+/* The code that a call returns in a wrong program and in a right one. */
 static void answers(CUresult code) {
     if (code != (is_wrong ? 900 : 0))
         exit(15);
@@ -57,7 +57,7 @@ static void *watch_relaxed(void *unused) {
     return watch(unused);
 }
 
-/* A thread looks after an event that nothing captured. */
+/* A thread polls an event that was not captured. */
 static void watched(void) {
     MUST(cuStreamSynchronize(t));
     begin_on_s(is_wrong ? GLOBAL : THREAD_LOCAL);
@@ -71,7 +71,7 @@ static void watched_relaxed(void) {
     end_on_s();
 }
 
-/* The thread's own captures stop it, but where it says that they shall not. */
+/* The thread's own captures forbid it, unless the thread allows it. */
 static void waits(void) {
     begin_on_s(THREAD_LOCAL);
     int before = is_wrong ? THREAD_LOCAL : exchange(RELAXED);
@@ -157,7 +157,7 @@ static void instantiated(void) {
     MUST(cuGraphInstantiateWithFlags(&exec, other, 0));
 }
 
-/* A captured stream is never to be waited for, in no mode. */
+/* Nothing may wait for a captured stream, in any mode. */
 static void captured(void) {
     begin_on_s(RELAXED);
     if (is_wrong)
@@ -165,7 +165,7 @@ static void captured(void) {
     end_on_s();
 }
 
-/* Only the first call that a capture refuses has made it invalid. */
+/* Only the first call that a capture refuses has invalidated it. */
 static void first_only(void) {
     void *host;
     begin_on_s(GLOBAL);

@@ -1,4 +1,4 @@
-//! `millpond check`: the exit status, what is shown, and what is refused.
+//! `millpond check`: the exit status, the output, and the refusals.
 
 use std::ffi::OsString;
 use std::fs;
@@ -78,7 +78,7 @@ fn a_program_is_corrected() {
     let right = file("corrected.litmus", out.as_bytes());
     let (status, out, _) = run(&[right.to_str().unwrap()]);
     assert!(status == Status::Fine && out.contains("no violations"), "{out}");
-    // What is right stays as it is, and is said to be.
+    // A right program stays as it is, and the output says that it is right.
     let (status, out, err) = run(&["--fix", right.to_str().unwrap()]);
     assert_eq!((status, out.as_bytes()), (Status::Fine, &fs::read(&right).unwrap()[..]));
     assert!(err.contains("0 corrected, 0 left"), "{err}");
@@ -88,7 +88,7 @@ fn a_program_is_corrected() {
         out.contains("capture-merge") && err.contains("left capture-merge: join streams of one capture only"),
         "{out}{err}"
     );
-    // What is expected and not there keeps the status that it has without `--fix`.
+    // An expected finding that is missing gives the same status as without `--fix`.
     let unmet = file("unmet.litmus", b"stream s\na = alloc s 64\nfree s a  !! leak\n");
     let (status, _, err) = run(&["--fix", unmet.to_str().unwrap()]);
     assert!(status == Status::Found && err.contains("line 3: leak was not found"), "{err}");
@@ -196,7 +196,7 @@ fn a_trace_is_checked_like_a_text() {
     for part in ["error[use-before-alloc]: `total`", "src/no_such_file.rs:4", "src/no_such_file.rs:3", "5 operations"] {
         assert!(out.contains(part), "no `{part}` in\n{out}");
     }
-    // The trace of a program that was stopped: the end is missing, or a frame is cut. What is whole counts.
+    // The trace of a program that was stopped: the end is missing, or a frame is truncated. Complete frames count.
     for cut in [16, 20] {
         let path = file("cut.trace", &bytes[..bytes.len() - cut]);
         let (status, out, err) = run(&[path.to_str().unwrap()]);
@@ -213,7 +213,7 @@ fn a_trace_is_checked_like_a_text() {
     assert!(err.contains("damaged.trace: byte 12: the frame's checksum is wrong"), "{err}");
 }
 
-/// Threads of one process could be told apart once: what one of them waited for counts for all, told or not.
+/// Older traces could distinguish the threads of a process: a wait of one thread counts for all, told or not.
 #[test]
 fn a_trace_of_threads_that_were_told_apart_is_of_one_process() {
     let (memory, s, t) = (Memory::first(7), StreamId(1), StreamId(2));
@@ -319,7 +319,7 @@ fn what_is_expected_is_right_where_that_is_asked() {
     assert_eq!(run(&[path.to_str().unwrap()]).0, Status::Found, "without --expect as ever");
 }
 
-/// A file that is not checked is in the array all the same, in its place.
+/// A file that is not checked is in the array all the same, at its position.
 #[test]
 fn json_has_the_files_that_are_refused() {
     let broken = file("broken.litmus", b"stream s\nfre s a\n");
@@ -337,7 +337,7 @@ fn json_has_the_files_that_are_refused() {
     assert_eq!(serde_json::from_str::<serde_json::Value>(&out).unwrap()["error"]["line"].as_u64(), Some(2));
 }
 
-/// The label of each side says in which round of a loop it is.
+/// The label of each side has the round of its loop.
 #[test]
 fn rounds_of_loops_are_shown() {
     let text = "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc s 64\nrecord e s\nwait t e\n\

@@ -1,8 +1,8 @@
-//! `--color`: of every subcommand, over what the environment says.
+//! `--color`, for every subcommand, overrides the environment.
 
 use std::process::{Command, Output};
 
-/// Runs the command with pipes for its output, in an environment that says no more than this.
+/// Runs the command with pipes for its output, in an environment with only these settings.
 fn millpond(words: &[&str], settings: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
     for name in ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"] {
@@ -31,7 +31,7 @@ fn output_has_colours_as_asked() {
     }
 }
 
-/// What is said of wrong words heeds them as far as they are right.
+/// Errors about wrong arguments use the colour setting, if it could be read.
 #[test]
 fn errors_have_colours_as_asked() {
     for words in [&["chekc"][..], &["replay", "no/such/file"], &["man", "chekc"]] {
@@ -55,7 +55,7 @@ fn a_wrong_wish_is_refused() {
     }
 }
 
-/// What programs get after `--` is theirs.
+/// Arguments after `--` belong to the program.
 #[test]
 fn every_subcommand_has_it() {
     let help = String::from_utf8(millpond(&["--help"], &[]).stdout).unwrap();

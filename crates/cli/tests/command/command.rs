@@ -87,7 +87,7 @@ fn who_stops_reading_gets_the_same_status() {
     }
 }
 
-/// Who reports a bug can say which commit it is.
+/// A bug report can contain the commit.
 #[test]
 fn the_version_names_the_commit() {
     let output = Command::new(env!("CARGO_BIN_EXE_millpond")).arg("-V").output().unwrap();

@@ -1,5 +1,5 @@
 //! The seeds of the fuzz targets, and many mutations of them, through the readers: no panic, and what is read is a
-//! program. What `cargo fuzz` does at length, in the time of an ordinary test and without nightly.
+//! program. `cargo fuzz` does the same at length; this takes the time of an ordinary test and does not need nightly.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ const READERS: &[(&str, Reader)] = &[
     ("snapshot", |bytes| recorded::snapshot::read("seed", bytes)),
 ];
 
-/// Mutations of each seed.
+/// The mutations of each seed.
 const ROUNDS: u64 = 3000;
 
 #[test]
@@ -46,7 +46,7 @@ fn seeds_and_their_mutations() {
                 }
             }
         }
-        // A mutation that never hurts, or always, tests little.
+        // Mutations that never do harm, or always, test little.
         assert!(read > paths.len() * 20 && refused > paths.len() * 20, "{target}: {read} read, {refused} refused");
     }
 }

@@ -1,10 +1,10 @@
-//! `millpond devices` on a machine without CUDA, and with one that is made up.
+//! `millpond devices` on a machine without CUDA, and with a fake one.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// The command's output; its status is fine whatever there is.
+/// Returns the command's output. Its status is success with any devices.
 fn devices(words: &[&str], settings: &[(&str, &str)]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
     let output =

@@ -1,11 +1,11 @@
-//! A program without `--` before it is recognised, and answered with the right command line.
+//! If `--` is missing before a program, the command recognises that, and prints the right command line.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A folder with programs of several kinds, and one in PATH called `python3`.
+/// Makes a folder with programs of several kinds, and one in PATH called `python3`.
 fn folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("forgotten").join(name);
     fs::create_dir_all(folder.join("bin")).unwrap();
@@ -22,7 +22,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// The status and what was said to standard error.
+/// Returns the status and the standard error.
 fn said(folder: &Path, line: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_millpond"))
         .args(line)
@@ -83,7 +83,7 @@ fn other_mistakes_are_answered_as_such() {
         assert_eq!(status, Some(2), "{line:?}: {error}");
         assert!(error.contains(part) && !error.contains("come after `--`"), "{line:?}: {error}");
     }
-    // What a pipe has is read once.
+    // A pipe can be read only once.
     let mut command = Command::new("sh");
     command.args(["-c", "cat right.litmus | $0 check /dev/stdin", env!("CARGO_BIN_EXE_millpond")]);
     let output = command.current_dir(&folder).output().unwrap();

@@ -1,6 +1,6 @@
-//! What `check` says of each program of the corpus, word for word: a change of words shows in the diff.
+//! The output of `check` for each program of the corpus, word for word: a change of the text shows in the diff.
 //!
-//! `MILLPOND_GOLDEN=write cargo test -p millpond-cli --test command golden` writes the texts anew.
+//! `MILLPOND_GOLDEN=write cargo test -p millpond-cli --test command golden` writes the texts again.
 
 use std::fmt::Write;
 use std::fs;
@@ -38,7 +38,7 @@ fn each_finding_reads_as_it_did() {
     );
 }
 
-/// The report of one program, with `folder` for the path of its folder.
+/// Returns the report of one program, with `folder` for the path of its folder.
 fn said_of(programs: &Path, name: &str, folder: &str) -> String {
     let path = programs.join(name);
     let (mut out, mut err) = (Vec::new(), Vec::new());

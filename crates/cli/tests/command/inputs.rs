@@ -1,5 +1,5 @@
-//! One reader for all subcommands: from a path, a pipe or `-`, gzipped or not, with a byte order mark or without; what
-//! another subcommand reads is refused with that one's name.
+//! One reader for all subcommands: from a path, a pipe or `-`, gzipped or not, with a byte order mark or without. A
+//! file for another subcommand is refused with that one's name.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ fn run(words: &[&str], input: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the command starts");
-    // Whoever refuses the beginning does not read the end.
+    // A command that refuses the beginning does not read the end.
     let _ = child.stdin.take().unwrap().write_all(input);
     child.wait_with_output().unwrap()
 }
@@ -38,7 +38,7 @@ fn to(name: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// What each subcommand reads.
+/// The format that each subcommand reads.
 const READS: [(&[&str], &str); 5] = [
     (&["check"], LITMUS),
     (&["view"], LITMUS),
@@ -109,7 +109,7 @@ fn broken_inputs_say_what_is_broken() {
     assert!(error.contains("text in UTF-16") && error.contains("iconv"), "{error}");
 }
 
-/// What is packed is looked into in one place: no command takes a cut file for an empty one, or one that was packed
+/// Packed files are checked in one place: no command takes a truncated file for an empty one, or a file that was packed
 /// twice for text.
 #[test]
 fn gzipped_files_that_are_cut_or_packed_twice_are_called_so() {
@@ -131,7 +131,7 @@ fn gzipped_files_that_are_cut_or_packed_twice_are_called_so() {
     }
 }
 
-/// A program that was stopped leaves a trace without its end: whoever reads it says so.
+/// A program that was stopped leaves a trace without its end: every reader says so.
 #[test]
 fn a_trace_without_its_end_is_called_so() {
     let mut writer = millpond_core::trace::ops::Writer::new();
@@ -140,7 +140,7 @@ fn a_trace_without_its_end_is_called_so() {
     program.ops().iter().for_each(|op| writer.push(op, program.names()));
     let (first, trace) = (head.len(), [head, writer.seal()].concat());
     for words in [&["check"][..], &["view"], &["replay"]] {
-        // Within the file's head, behind it, and within the first frame.
+        // Inside the file's head, after it, and inside the first frame.
         for (end, part) in [
             (first - 2, "the trace ends in the middle"),
             (first, "no operation is in it"),
@@ -157,7 +157,7 @@ fn a_trace_without_its_end_is_called_so() {
     }
 }
 
-/// Text of none of the formats is not taken for one, whatever it begins with; a word that is nearly right is named.
+/// Text of no known format is never taken for one, whatever it begins with. A nearly right word is named.
 #[test]
 fn what_is_none_of_the_formats_is_called_none() {
     const FORMATS: &str = "none of the known formats";
@@ -193,7 +193,7 @@ fn what_is_none_of_the_formats_is_called_none() {
     }
 }
 
-/// Bytes that are no text have a line; what a pool needs to know is refused where no pool serves.
+/// The error for bytes that are not text has a line. Options for a pool are refused where no pool is used.
 #[test]
 fn what_has_no_effect_is_refused() {
     let refused = |words: &[&str], text: &[u8], part: &str| {
@@ -217,7 +217,7 @@ fn what_has_no_effect_is_refused() {
     refused(&["replay", "--repeat", "-1", "-"], b"", "-1 is not in 1..=100000");
 }
 
-/// What is read is never written over, whichever subcommand writes.
+/// No subcommand overwrites its input.
 #[test]
 fn an_input_is_never_the_output() {
     for (words, text, option) in [

@@ -1,8 +1,8 @@
-//! Bytes made wrong: a few changes of a seed, in an order that a number fixes.
+//! Wrong bytes: a few changes of a seed, in an order that depends on a number.
 
 use fastrand::Rng;
 
-/// Pieces that hurt readers.
+/// Pieces that are difficult for readers.
 const PIECES: &[&[u8]] = &[
     b"-",
     b"0",

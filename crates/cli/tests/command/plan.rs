@@ -7,7 +7,7 @@ use millpond_cli::{Status, plan, run};
 use millpond_plan::{Plan, verify};
 use serde_json::Value;
 
-/// A folder of this test alone.
+/// Makes a folder for one test.
 fn folder(test: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("plan").join(test);
     std::fs::create_dir_all(&folder).unwrap();
@@ -18,7 +18,7 @@ fn bundled(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files/instances").join(name).display().to_string()
 }
 
-/// Status, output and errors.
+/// Runs the command. Returns status, output and errors.
 fn millpond(words: &[&str]) -> (Status, String, String) {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let words = ["millpond", "plan"].iter().chain(words).map(OsString::from);
@@ -51,7 +51,7 @@ fn a_bundled_instance_is_placed_within_its_capacity() {
     assert_eq!(check(&read(Path::new(&table)), &read(&offsets)), 1 << 20);
     assert_eq!(read(&svg).matches("<rect class=\"b\"").count(), 120);
 
-    // What was written can be read again, and says so.
+    // The output can be read again, with a note about its column `offset`.
     let (status, _, err) = millpond(&[&to, "--quick"]);
     assert_eq!(status, Status::Fine);
     assert!(err.contains("note: ") && err.contains("`offset` is passed over"), "{err}");
@@ -66,7 +66,7 @@ fn without_a_file_the_offsets_go_out_and_the_report_does_not() {
     assert!(err.contains("no plan needs less"), "{err}");
 }
 
-/// A name with commas and quotes goes in and out, and the plan can be planned again.
+/// A name with commas and quotes is kept, and the plan can be planned again.
 #[test]
 fn quoted_names_come_out_as_they_went_in() {
     let table = "id,lower,upper,size\n\"layer 1, \"\"weights\"\"\",0,2,16\nb,1,3,16\n";
@@ -104,7 +104,7 @@ fn a_capacity_out_of_reach_is_told_with_what_is_possible() {
     let (_, _, err) = millpond(&[&table, "--capacity", "12287"]);
     assert!(err.contains("12287 B (12.00 KiB) is impossible"), "{err}");
 
-    // First fit alone does not reach what is possible.
+    // First fit alone does not find the best plan.
     let (status, _, err) = millpond(&[&table, "--capacity", "12288", "--quick"]);
     assert_eq!(status, Status::Found);
     assert!(err.contains("12288 B (12.00 KiB) not reached") && err.contains("% of the bound"), "{err}");
@@ -112,7 +112,8 @@ fn a_capacity_out_of_reach_is_told_with_what_is_possible() {
 
 #[test]
 fn time_is_kept() {
-    // Sizes of no common unit on a long ladder: far too many plans to try them all, and none meets the bound.
+    // Sizes with no common unit in many overlapping lifetimes: far too many plans to try them all, and none meets the
+    // bound.
     let rows =
         (0..400).map(|i| format!("{i},{},{},{}\n", i * 3 % 601, i * 3 % 601 + 40 + i % 83, 1000 + i * 7919 % 4001));
     let table = folder("time").join("ladder.csv");

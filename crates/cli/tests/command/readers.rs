@@ -1,7 +1,7 @@
-//! Every reader of files on mutated seeds, for a given time: `.ci/fuzz SECONDS [SEED]`. No panic, no input
-//! that takes long, and what is read holds together. An ordinary test run takes a second of it.
+//! Every reader of files on mutated seeds, for a given time: `.ci/fuzz SECONDS [SEED]`. No panic, no input that takes
+//! long, and results are consistent. An ordinary test run takes one second.
 //!
-//! A failure names its target, seed file and number, with which it comes again.
+//! A failure prints its target, seed file and number, which reproduce it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use millpond_core::check::{Checker, Settings};
 use millpond_core::trace::ops::{Reader, Writer};
 use millpond_litmus::Program;
 
-/// Whether bytes were read; what is read is checked.
+/// Returns `true` if the bytes were read. Results are checked.
 type Target = fn(&[u8]) -> bool;
 
-/// Each reader, and where its seeds are.
+/// Each reader, and the folder of its seeds.
 const TARGETS: &[(&str, &str, Target)] = &[
     ("any", "seeds/any", |bytes| recordings(recorded::read("seed", bytes))),
     ("json_lines", "seeds/json_lines", |bytes| {
@@ -31,9 +31,9 @@ const TARGETS: &[(&str, &str, Target)] = &[
     ("trace", "litmus", trace),
 ];
 
-/// No input may take longer.
+/// The longest time for one input.
 const LONGEST: Duration = Duration::from_secs(20);
-/// How many mutations of a seed follow each other.
+/// The number of consecutive mutations of a seed.
 const ROUND: u64 = 20;
 /// Larger seeds are left out: the mutations of one would take all the time.
 const SEED_MAX: u64 = 1 << 18;
@@ -52,7 +52,7 @@ fn recordings(read: Result<Vec<recorded::Recorded>, recorded::Refusal>) -> bool 
     }
 }
 
-/// Read, judged, drawn.
+/// Reads, judges and draws a program.
 fn litmus(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let Ok(program) = Program::parse(&text) else { return false };
@@ -60,11 +60,11 @@ fn litmus(bytes: &[u8]) -> bool {
     view::litmus_page("seed", &text).is_ok() || program.ops().is_empty()
 }
 
-/// Bytes of a trace's header, and of the head of a frame behind it.
+/// The bytes of a trace's header, and of the head of a frame after it.
 const HEADER: usize = 12;
 const FRAME_HEAD: usize = 16;
 
-/// The bytes as they are, and what stands in their first frame under a checksum that is right; what is read is judged.
+/// Reads the bytes as they are, and the content of their first frame with a right checksum. Results are judged.
 fn trace(bytes: &[u8]) -> bool {
     let Some(ops) = bytes.get(HEADER + FRAME_HEAD..) else { return judged(bytes) };
     let mut frame = b"ops\n".to_vec();
@@ -92,7 +92,7 @@ fn judged(bytes: &[u8]) -> bool {
     read > 0
 }
 
-/// All files below a folder.
+/// Collects all files below a folder.
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())).flatten() {
         match entry.path() {
@@ -104,7 +104,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     found.sort();
 }
 
-/// A litmus program as a trace.
+/// Returns a litmus program as a trace.
 fn traced(text: &[u8]) -> Option<Vec<u8>> {
     let program = Program::parse(std::str::from_utf8(text).ok()?).ok()?;
     let mut writer = Writer::new();
@@ -112,7 +112,7 @@ fn traced(text: &[u8]) -> Option<Vec<u8>> {
     Some(writer.finish())
 }
 
-/// The seeds of a target, with their names.
+/// Returns the seeds of a target, with their names.
 fn seeds(name: &str, folder: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let mut paths = Vec::new();
     files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/files").join(folder), &mut paths);
@@ -124,7 +124,7 @@ fn seeds(name: &str, folder: &str) -> Vec<(PathBuf, Vec<u8>)> {
     paths.into_iter().filter_map(read).collect()
 }
 
-/// What came of a target.
+/// The results for a target.
 #[derive(Default)]
 struct Tally {
     inputs: u64,
@@ -179,7 +179,7 @@ fn mutated_files_are_read_or_refused() {
     println!("seed {seed}, {round} rounds, {:.0?}; {peak}", began.elapsed());
 }
 
-/// Writes an input down that failed: where.
+/// Saves an input that failed. Returns the path.
 fn kept(name: &str, input: &[u8]) -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("failed.{name}"));
     match fs::write(&path, input) {

@@ -1,4 +1,4 @@
-//! The readers against small files of each format: the program read, and every way to refuse a file.
+//! The readers against small files of each format: the program read, and every kind of refusal.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ fn read(name: &str) -> Recorded {
     found.remove(0)
 }
 
-/// The refusal of these bytes, without a file's name.
+/// Returns the refusal of these bytes, without a file's name.
 fn refusal(bytes: &[u8]) -> String {
     match recorded::read("test", bytes) {
         Ok(found) => panic!("{:?} was read as {found:?}", String::from_utf8_lossy(bytes)),
@@ -76,8 +76,8 @@ fn snapshots_of_every_protocol() {
     }
 }
 
-/// Times count from the first event. Annotations are paired by name, and reach to the border where one end is missing;
-/// memory whose segment was another one's then, or is gone, is of no known pool.
+/// Times count from the first event. Annotations are paired by name, and extend to the border if one end is missing.
+/// Memory whose segment was another one then, or no longer exists, is of no known pool.
 #[test]
 fn a_snapshot_keeps_times_annotations_and_pools() {
     let around = read("annotated.pickle").history.expect("a snapshot has a history").around;
@@ -93,7 +93,7 @@ fn a_snapshot_keeps_times_annotations_and_pools() {
     assert_eq!(found, expected);
     assert_eq!(around.pools, ["default pool", "pool (0, 1)"]);
     assert_eq!(around.event_pools, [1, 0, 0, 2, 1, 2, 1]);
-    // With the default pool alone there is nothing to tell apart.
+    // With only the default pool there is nothing to distinguish.
     let plain = read("one_device_p4.pickle").history.unwrap().around;
     assert!(plain.pools.is_empty() && plain.event_pools.is_empty() && plain.annotations.is_empty());
     assert_eq!(plain.times.len(), 4);
@@ -129,7 +129,7 @@ fn logs_of_rmm() {
     let skipped = Skipped { earlier_frees: 1, empty_allocs: 1, failed_allocs: 1, ..Skipped::default() };
     assert_eq!(recorded.skipped, skipped);
 
-    // The same without its header, as a terminal shows it; and with a header that orders the columns otherwise.
+    // The same without its header, as a terminal shows it; and with a header with another order of columns.
     let text = std::fs::read_to_string(data("rmm.csv")).unwrap();
     let (_, lines) = text.split_once('\n').unwrap();
     assert_eq!(recorded::read("x", lines.as_bytes()).unwrap()[0].program.events(), expected);
@@ -170,7 +170,7 @@ fn the_recordings_of_the_project() {
     }
 }
 
-/// Each broken file and how its refusal begins; the part after `help:` is looked for anywhere.
+/// Each broken file and the beginning of its refusal. The part after `help:` may be anywhere.
 const BROKEN: &[(&[u8], &str, &str)] = &[
     (b"", "the file is empty", "record the program again"),
     (b"\n\n", "the file is empty", ""),
@@ -255,7 +255,7 @@ fn broken_files_are_refused_with_place_reason_and_help() {
         assert!(text.starts_with(begins), "{:?}\n{text}", String::from_utf8_lossy(bytes));
         assert!(text.contains("\n  help: ") || help.is_empty(), "{text}");
         assert!(text.contains(help), "no `{help}` in: {text}");
-        // Zipped it is refused just so.
+        // Zipped, it is refused with the same text.
         if !bytes.is_empty() {
             assert_eq!(refusal(&zipped(bytes)), text);
         }
@@ -325,15 +325,16 @@ fn a_snapshot_keeps_frames_segments_and_what_was_before() {
         assert_eq!(history.stacks, [vec![], vec![0, 1]], "the stack is there once");
         assert_eq!(history.events, [1, 1, 1, 1]);
         assert_eq!(history.site(1), Some(0));
-        // It has 2 MiB at the end and took as much during the history, before the first event.
+        // It has 2 MiB at the end, and reserved as much during the history, before the first event.
         assert_eq!(history.reserved, [(0, 2 << 20)]);
         assert_eq!(recorded.recorded_reserved_bytes, Some(2 << 20));
-        // One free of a block that it never saw; the block that lives at the end it has seen.
+        // One free of a block that was never allocated in the history. The allocation of the block live at the end is
+        // in it.
         assert_eq!((history.earlier_blocks, history.earlier_bytes), (1, 4096));
     }
 }
 
-/// A list that a file names again and again is read once.
+/// A list that a file names several times is read once.
 #[test]
 fn blocks_of_a_shared_list_are_counted_once() {
     let shared = b"\x80\x02}q\x00(X\x0d\x00\x00\x00device_tracesq\x01]q\x02]q\x03}q\x04(X\x06\x00\x00\x00\

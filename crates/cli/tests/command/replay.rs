@@ -1,4 +1,4 @@
-//! The command from arguments to output and status, served by a naive pool of its own: first fit over a list.
+//! The command from arguments to output and status, with a naive pool of its own: first fit over a list.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -21,10 +21,10 @@ struct Naive {
     checked: u64,
     /// Releases everything when a pass ends.
     forgets: bool,
-    /// Finds that this allocation changed.
+    /// Reports that this allocation changed.
     spoiled: Option<u32>,
     touch: bool,
-    /// Bytes that the device has.
+    /// The bytes of the device.
     limit: u64,
 }
 
@@ -90,7 +90,7 @@ fn open(setup: &Setup) -> Result<Box<dyn Server>, ServeError> {
     Ok(Box::new(naive(setup)))
 }
 
-/// Runs the command: status, output and errors, without colours.
+/// Runs the command. Returns status, output and errors, without colours.
 fn command_with(open: Open<'_>, words: &[&str]) -> (Status, String, String) {
     let (mut out, mut err) = (anstream::StripStream::new(Vec::new()), anstream::StripStream::new(Vec::new()));
     let words = ["millpond"].iter().chain(words).map(OsString::from);
@@ -214,7 +214,7 @@ fn two_recordings_as_json_have_ratios() {
     assert_eq!(three["comparison"], Value::Null, "two files of three programs are no pair");
 }
 
-/// Each program has a table of its own where there is nothing to put it beside.
+/// If there is nothing to compare, each program has a table of its own.
 #[test]
 fn two_files_that_are_no_pair_have_their_tables() {
     let (status, out, err) = command(&["replay", &data("ours.jsonl"), &data("no_history.pickle")]);

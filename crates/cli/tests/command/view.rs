@@ -1,4 +1,4 @@
-//! `millpond view` from arguments to the page: one file, everything in it, nothing asked of the network.
+//! `millpond view` from arguments to the page: one file, everything in it, no network access.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -18,21 +18,21 @@ fn path(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name).display().to_string()
 }
 
-/// A file of this test alone.
+/// Returns a path for a file of these tests.
 fn to(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("view");
     std::fs::create_dir_all(&folder).unwrap();
     folder.join(name)
 }
 
-/// The page of a file.
+/// Returns the page of a file.
 fn page(name: &str) -> String {
     let output = millpond(&[name]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What stands in the page's script of this id.
+/// Returns the content of the page's script with this id.
 fn script<'p>(page: &'p str, id: &str) -> &'p str {
     let (_, rest) = page.split_once(&format!("<script id=\"{id}\"")).unwrap();
     let (_, rest) = rest.split_once('>').unwrap();
@@ -43,7 +43,7 @@ fn meta(page: &str) -> Value {
     serde_json::from_str(script(page, "meta")).unwrap()
 }
 
-/// All numbers of the page's columns.
+/// Returns all numbers of the page's columns.
 fn numbers(page: &str) -> Vec<u64> {
     let mut bytes = Vec::new();
     let packed = BASE64_STANDARD.decode(script(page, "data")).unwrap();
@@ -72,7 +72,7 @@ fn a_page_holds_every_event_of_a_training() {
     let lasts = &numbers[lives..2 * lives];
     assert_eq!(lives + lasts.iter().filter(|&&steps| steps > 0).count(), 68571);
 
-    // The bytes live at each step, from the columns alone: their most is the recording's.
+    // The bytes live at each step, from the columns alone: their maximum is the recording's.
     let sizes: Vec<u64> = meta["sizes"].as_array().unwrap().iter().map(|size| size.as_u64().unwrap()).collect();
     let mut change = vec![0_i64; 68571];
     let mut born = 0;
@@ -94,7 +94,7 @@ fn a_page_holds_every_event_of_a_training() {
 
 #[test]
 fn a_page_asks_nothing_of_the_network() {
-    // The one address in it is the name of a format.
+    // The only address in it is the name of a format.
     let page = page(&path("tests/data/ours.jsonl")).replace("\"http://www.w3.org/2000/svg\"", "");
     for part in ["http:", "https:", "src=", "url(", "@import", "<link", "fetch(", "import(", "XMLHttpRequest"] {
         assert!(!page.contains(part), "{part}");
@@ -162,7 +162,7 @@ fn bad_input_is_refused_and_nothing_is_written() {
     }
 }
 
-/// A trace of a program with a graph and, as the library would refuse it, a made-up free that nothing orders.
+/// Makes the trace of a program with a graph and, because the library would refuse it, a made-up free without order.
 fn trace(name: &str) -> PathBuf {
     use millpond::config::Trace;
     use millpond::{Device, HostConfig};
@@ -188,7 +188,7 @@ fn trace(name: &str) -> PathBuf {
     stream.free(x).unwrap();
     drop((stream, pool, graph, exec, device, trace));
 
-    // The same again, and more: two streams, and a free that nothing orders.
+    // The same again, with two more streams and a free without order.
     let (mut reader, mut writer) = (Reader::new(), Writer::new());
     reader.feed(&std::fs::read(&path).unwrap());
     while let Some(op) = reader.next_op().unwrap() {
@@ -223,7 +223,7 @@ fn a_trace_is_drawn_with_its_graphs_and_violations() {
     assert_eq!((&mark["kind"], &mark["edit"]), (&"free-before-alloc".into(), &"order".into()));
     let [graph] = &meta["graphs"].as_array().unwrap()[..] else { panic!("{:#}", meta["graphs"]) };
     let layers: Vec<_> = graph["nodes"].as_array().unwrap().iter().map(|node| node["y"].as_u64().unwrap()).collect();
-    // The free of what the program dropped comes after its last use.
+    // The free of dropped memory comes after its last use.
     let edges = serde_json::json!([[0, 1], [1, 2]]);
     assert_eq!((layers, &graph["edges"]), (vec![0, 1, 2], &edges));
 }
@@ -249,7 +249,7 @@ fn captured_work_is_drawn_as_a_graph_and_what_launches_leave_as_blocks() {
     assert_eq!(meta["marks"][0]["allocations"], serde_json::json!([0]), "what the launch frees, not what it makes");
 }
 
-/// The head counts the streams of the program, and what it counts otherwise than the list of operations it says.
+/// The head counts the streams of the program, and says where its count differs from the list of operations.
 #[test]
 fn the_head_counts_what_the_page_shows() {
     let file = to("counts.litmus");
@@ -294,7 +294,7 @@ fn a_cut_trace_is_drawn_as_far_as_it_is_whole_and_a_damaged_one_refused() {
     assert!(error.contains("cut.trace: byte 12: the frame's checksum is wrong"), "{error}");
 }
 
-/// An operation of a page: where it stands, on which lane, and the how many-th of its stream it is.
+/// An operation of a page: its line, its lane, and its number in its stream.
 struct Shown {
     line: u32,
     lane: String,
@@ -315,7 +315,7 @@ fn operations(meta: &Value, numbers: &[u64]) -> Vec<Shown> {
     (0..all).map(shown).collect()
 }
 
-/// The arrows of a page: the lines of both operations, and what puts them in order.
+/// Returns the arrows of a page: the lines of both operations, and the kind of order.
 fn arrows(meta: &Value, numbers: &[u64]) -> Vec<(u32, u32, String)> {
     let count = |key: &str| meta[key].as_u64().unwrap() as usize;
     let (lives, uses, all) = (count("allocations"), count("uses"), count("arrows"));
@@ -331,7 +331,7 @@ fn arrows(meta: &Value, numbers: &[u64]) -> Vec<(u32, u32, String)> {
     (0..all).map(arrow).collect()
 }
 
-/// Arrows are what the checker orders by: none for what orders nothing.
+/// Arrows are exactly the checker's order: there is none for calls that order nothing.
 #[test]
 fn arrows_are_the_waits_of_the_checker() {
     let drawn = |name: &str, text: &str| {
@@ -341,7 +341,7 @@ fn arrows_are_the_waits_of_the_checker() {
         arrows(&meta(&page), &numbers(&page))
     };
     let arrow = |from: u32, to: u32, kind: &str| (from, to, kind.to_owned());
-    // The second wait is needless and is one all the same; the second synchronisation learns nothing.
+    // The second wait is needless but still one arrow. The second synchronisation learns nothing.
     let text = "stream s nonblocking\nstream t nonblocking\na = alloc s 64\nrecord e s\nwait t e\nwait t e\n\
         synchronize t\nsynchronize t\nfree s a\n";
     let expected =
@@ -349,7 +349,7 @@ fn arrows_are_the_waits_of_the_checker() {
     assert_eq!(drawn("waits.litmus", text), expected);
     let text = "stream s nonblocking\nstream t nonblocking\na = alloc s 64\nrecord e s progress\nwait t e\nfree s a\n";
     assert_eq!(drawn("progress.litmus", text), [], "an event that does not stand for the end of work");
-    // The synchronisation of the legacy default stream is one of the streams that it waits for.
+    // A synchronisation of the legacy default stream is also one of the streams that it waits for.
     let text = "stream l legacy\nstream s\na = alloc s 64\nsynchronize l\nwrite l a\nfree s a\n";
     let expected = [arrow(3, 4, "synchronisation"), arrow(4, 5, "submission"), arrow(5, 6, "default stream")];
     let found: Vec<_> = drawn("legacy.litmus", text);
@@ -359,8 +359,8 @@ fn arrows_are_the_waits_of_the_checker() {
     assert_eq!(drawn("launches.litmus", text), [arrow(6, 7, "launches of one graph")]);
 }
 
-/// Whether an operation is a side: by its stream and number there where it has one, else by its line. A node of a child
-/// graph stands where the child does, which is where an edge can be added.
+/// Returns `true` if an operation is a side: by its stream and number if it has one, else by its line. A node of a
+/// child graph is shown where the child is, because an edge can be added there.
 fn is_side(shown: &Shown, side: &Side) -> bool {
     if side.node.as_ref().is_some_and(|node| node.contains('.')) {
         return true;
@@ -371,7 +371,7 @@ fn is_side(shown: &Shown, side: &Side) -> bool {
     }
 }
 
-/// Each missing edge of a page is one that a finding says, and the other way round: in all programs of the project.
+/// The missing edges of a page are exactly those of the findings, in all programs of the project.
 #[test]
 fn missing_edges_are_those_of_the_findings() {
     let (mut programs, mut edges) = (0, 0);
@@ -389,7 +389,7 @@ fn missing_edges_are_those_of_the_findings() {
         let born = |life: &Value| numbers[..=life.as_u64().unwrap() as usize].iter().sum::<u64>();
         assert_eq!(marks.len(), wrong.len(), "{at}");
         for (mark, finding) in marks.iter().zip(wrong) {
-            // What is not in order is about memory that was there before both.
+            // The memory that lacks an order existed before both operations.
             if let (Some(life), Some(from)) = (mark["allocations"].get(0), mark["missing"][0][0].as_u64()) {
                 assert!(born(life) <= from, "{at}: the life that is marked began after the edge: {mark:#}");
             }
@@ -405,7 +405,7 @@ fn missing_edges_are_those_of_the_findings() {
             for ([from, to], before) in drawn.into_iter().zip(before) {
                 let later = later.expect("an edge has two ends");
                 let is_so = is_side(from, before) && is_side(to, later);
-                // Where the order of two nodes is missing, a page draws it as the program made them.
+                // If the order of two nodes is missing, a page draws it as the program made them.
                 let is_turned = finding.graph.is_some() && is_side(to, before) && is_side(from, later);
                 assert!(is_so || is_turned, "{at}: from line {} to line {}: {finding}", from.line, to.line);
                 edges += 1;
@@ -416,7 +416,7 @@ fn missing_edges_are_those_of_the_findings() {
     assert!(programs > 60 && edges > 60, "{programs} programs, {edges} edges");
 }
 
-/// What corrects a program is on its page where finding it takes no longer than drawing.
+/// The corrected program is on its page if finding it takes no longer than drawing.
 #[test]
 fn a_fix_is_shown_of_small_programs_only() {
     for (name, count, is_shown) in [("few.litmus", 2, true), ("many.litmus", 1000, false)] {
@@ -445,7 +445,7 @@ fn nothing_to_show_makes_no_page() {
     }
 }
 
-/// A browser that writes down what it is to open.
+/// A browser that writes down what it should open.
 #[test]
 fn a_page_is_opened_where_that_is_asked() {
     use std::os::unix::fs::PermissionsExt;

@@ -48,7 +48,7 @@ def stage(name, stage, time_us):
     return {"name": name, "stage": stage, "device": 0, "time_us": time_us}
 
 
-# A step in two parts, of which the first began before the history; memory of the default pool and of a graph's.
+# A step in two parts, the first of which began before the history; memory of the default pool and of a graph.
 PRIVATE = BASE + (64 << 20)
 ANNOTATED = (
     [entry("alloc", BASE, 1 << 20, 0, 5_000_000), entry("alloc", PRIVATE, 512, 0, 5_000_100)]  # an earlier segment's

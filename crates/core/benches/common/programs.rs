@@ -7,7 +7,7 @@ use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, EventKind, Memory, Names, Op, Place, StreamRole, Trust, What};
 
-/// Few enough that reading them costs little beside checking them.
+/// Few enough that reading them costs little compared with checking them.
 pub(crate) const OPERATIONS: usize = 20_480;
 
 fn op(what: What) -> Op {
@@ -29,7 +29,7 @@ fn create(streams: u32) -> Vec<Op> {
     (1..=streams).map(create).collect()
 }
 
-/// The streams with four allocations each, and launches on them in turn.
+/// Returns the creation of streams with four allocations each, and launches on them in turn.
 pub(crate) fn launches(streams: u32) -> (Vec<Op>, Vec<Op>) {
     let mut before = create(streams);
     for stream in 1..=streams {
@@ -43,7 +43,7 @@ pub(crate) fn launches(streams: u32) -> (Vec<Op>, Vec<Op>) {
     (before, ops.collect())
 }
 
-/// Memory that passes from stream to stream and back.
+/// Returns memory that passes from stream to stream and back.
 pub(crate) fn mix(streams: u32) -> (Vec<Op>, Vec<Op>) {
     let mut ops = Vec::new();
     for round in 0..OPERATIONS as u32 / 10 {
@@ -66,7 +66,7 @@ pub(crate) fn mix(streams: u32) -> (Vec<Op>, Vec<Op>) {
     (create(streams.max(2)), ops)
 }
 
-/// A checker that judges a program again and again.
+/// A checker that judges a program repeatedly.
 pub(crate) struct Judge {
     checker: Checker,
     names: Names,
@@ -75,7 +75,7 @@ pub(crate) struct Judge {
 }
 
 impl Judge {
-    /// Judges what comes before, once.
+    /// Judges, once, the operations before the measured ones.
     pub(crate) fn new((before, ops): (Vec<Op>, Vec<Op>)) -> Self {
         let settings = Settings { advice: false, ..Settings::default() };
         let mut judge = Self { checker: Checker::new(settings), names: Names::new(), findings: Vec::new(), ops };
@@ -88,7 +88,7 @@ impl Judge {
     /// Judges the program once more.
     ///
     /// # Errors
-    /// What is wrong in it, which is a mistake of this file.
+    /// A finding, which is a mistake of this file.
     pub(crate) fn pass(&mut self) -> Result<(), String> {
         for op in &self.ops {
             self.checker.check(op, &self.names, &mut self.findings);

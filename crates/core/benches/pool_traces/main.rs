@@ -1,11 +1,11 @@
-//! Footprint of recorded programs in the pool, and what its driver calls would cost.
+//! The footprint of recorded programs in the pool, and the cost of its driver calls.
 //!
 //! `cargo bench -p millpond-core --bench pool_traces -- [--slack adaptive,0.01,...] [--passes N] FILE...`
 //!
-//! A file is gzipped: JSON lines as PyTorch's memory history gives them (`["a", id, bytes, stream, us]` and
-//! `["f", id, stream, us]` after a header), or lines `a <id> <bytes>` and `f <id>`. Each is played several times over;
-//! what is live at the end of a pass is freed there, and the host synchronises. All work is over at once. Prints one
-//! row a file and slack, of the first pass and of the later ones: peak reserved over peak requested, the highest of
+//! A file is gzipped: JSON lines as in PyTorch's memory history (`["a", id, bytes, stream, us]` and `["f", id, stream,
+//! us]` after a header), or lines `a <id> <bytes>` and `f <id>`. Each file is played several times. What is live at the
+//! end of a pass is freed there, and the host synchronises. All work completes at once. Prints one row for each file
+//! and slack, with values of the first pass and of the later ones: peak reserved over peak requested, the highest of
 //! all later passes; the price of the driver calls, and the moves, on average of the later passes.
 
 mod replay;

@@ -7,12 +7,12 @@ use millpond_core::pool::{Freed, Grant, Pool, PoolConfig, Slack, Step, StreamCac
 use millpond_core::units::{GIB, MIB, Range};
 use std::time::Instant;
 
-/// What one pass needed.
+/// The needs of one pass.
 #[derive(Default)]
 pub(crate) struct Outcome {
     pub(crate) peak_requested: u64,
     pub(crate) peak_reserved: u64,
-    /// Driver calls by the prices measured on an H200.
+    /// The price of the driver calls, as measured on an H200.
     pub(crate) priced_ns: u64,
     pub(crate) unmaps: u64,
     pub(crate) wall_ns: u64,
@@ -58,7 +58,7 @@ struct Replay {
     outcome: Outcome,
 }
 
-/// So many passes over a trace.
+/// Plays a trace `passes` times.
 pub(crate) fn replay(trace: &Trace, slack: Slack, passes: usize) -> Vec<Outcome> {
     let config = PoolConfig { slack, release_threshold: u64::MAX, ..PoolConfig::default() };
     let stream = |chain| Stream { chain: ChainIndex(chain), seq: 0, cache: StreamCache::new() };
@@ -115,7 +115,7 @@ impl Replay {
         }
     }
 
-    /// The host waits for all that was submitted, as a training loop does at its end.
+    /// Makes the host wait for all submitted work, as a training loop does at its end.
     fn synchronize(&mut self) {
         self.drain();
         self.pool.synchronized(&AllOver);

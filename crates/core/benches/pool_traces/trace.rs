@@ -17,7 +17,7 @@ pub(crate) struct Trace {
     pub(crate) events: Vec<Event>,
     pub(crate) allocations: usize,
     pub(crate) streams: u32,
-    /// The program's own time, where the header has it.
+    /// The program's own time, if the header has it.
     pub(crate) seconds: Option<f64>,
 }
 
@@ -37,7 +37,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// `["a",7,512,0,10]` and `a 7 512` are the same words.
+    /// `["a",7,512,0,10]` and `a 7 512` give the same words.
     fn add(&mut self, line: &str, ids: &mut HashMap<u64, usize>) -> Option<()> {
         let mut words = line.split([' ', ',', '[', ']', '"']).filter(|word| !word.is_empty());
         let kind = words.next()?;

@@ -1,20 +1,20 @@
-//! Where the allocations of one graph are: addresses fixed when an alloc node is made.
+//! The addresses of one graph's allocations, fixed when an alloc node is made.
 //!
-//! A private virtual heap whose order is the graph's own edges. Bytes serve again only a node that comes after the free
-//! of everything that lay there before, by edges that exist then (CUDA's rule, too). Nothing is live or dead here: a
-//! stretch of addresses is *held*, or *open* after a free node, or fresh.
+//! A private virtual heap whose order is the edges of the graph. A node gets bytes again only if it comes after the
+//! free of everything that was there before, by edges that exist then (CUDA's rule, too). Nothing is live or dead here:
+//! a range of addresses is *held*, or *open* after a free node, or fresh.
 //!
-//! The simple version compares a new allocation with every earlier one. Departure: what was freed last in a stretch
-//! comes after all that lay there before, so an open stretch needs to remember one node, and held ones need not be
-//! looked at. (That is so where each free comes after its allocation; `validate.rs` refuses graphs where one does not.)
-//! Among the windows that fit, the one that takes the fewest fresh bytes wins, then the tightest.
+//! The simple version compares a new allocation with every earlier one. Departure: the last free in a range comes after
+//! everything that was there before, so an open range remembers one node, and held ranges are not examined. (This holds
+//! if each free comes after its allocation; `validate.rs` refuses other graphs.) Of the windows that fit, the one with
+//! the fewest fresh bytes is chosen, then the tightest.
 //!
-//! Allocations of a granule or more own the granules they lie in, so that physical memory can be bound for each by
-//! itself; smaller ones are packed together in granules of their own.
+//! Allocations of a granule or more own the granules that they are in, so that physical memory can be bound for each of
+//! them separately. Smaller ones are packed together in granules of their own.
 //!
-//! Invariants: **after**: two allocations share a byte only where the free of one reaches the alloc node of the other.
+//! Invariants: **after**: two allocations share a byte only if the free of one reaches the alloc node of the other.
 //! **apart**: at no point of the order does a granule hold both small allocations and part of a large one. A granule
-//! freed by a large one may become one of the small ones', not the other way.
+//! that a large allocation freed may be used for small ones, but not the reverse.
 
 use std::collections::BTreeMap;
 
@@ -26,14 +26,14 @@ use crate::units::{Range, round_down, round_up};
 /// Addresses are multiples of this many bytes.
 pub const GRAIN: u64 = 512;
 
-/// After which node a stretch is open; none for fresh addresses.
+/// The free node after which a range is open; `None` for fresh addresses.
 type After = Option<NodeId>;
 
-/// Stretches that may be used, by where they start.
+/// The open and fresh ranges, by their start.
 #[derive(Clone, Debug, Default)]
 struct Open(BTreeMap<u64, (u64, After)>);
 
-/// An allocation's addresses, and what they were before.
+/// The addresses of an allocation, and the state of these ranges before it.
 #[derive(Clone, Debug)]
 struct Placed {
     range: Range,
@@ -50,7 +50,7 @@ pub(super) struct Addresses {
     placed: BTreeMap<GraphAllocId, Placed>,
 }
 
-/// A stretch that a request could start at.
+/// A contiguous range in which a request fits.
 struct Window {
     start: u64,
     fresh: u64,
@@ -58,7 +58,7 @@ struct Window {
 }
 
 impl Open {
-    /// The best place for `bytes` among stretches that `is_open` lets through.
+    /// Returns the best window for `bytes` among the ranges for which `is_open` holds.
     fn window(&self, bytes: u64, is_open: impl Fn(After) -> bool) -> Option<Window> {
         let mut best: Option<Window> = None;
         let (mut start, mut end, mut used) = (0, 0, 0);
@@ -85,7 +85,7 @@ impl Open {
         best
     }
 
-    /// Takes `range`, all of which is open; what it was.
+    /// Takes `range`, all of which is open or fresh. Returns the parts as they were before.
     fn take(&mut self, range: Range) -> SmallVec<[(Range, After); 1]> {
         let first = self.0.range(..=range.start).next_back().map_or(range.start, |(&at, _)| at);
         let within: SmallVec<[(u64, (u64, After)); 4]> =
@@ -112,7 +112,7 @@ impl Open {
         }
     }
 
-    /// The stretches within `range` that are open after `node`, taken out.
+    /// Takes out the ranges within `range` that are open after `node`, and returns them.
     fn take_back(&mut self, range: Range, node: NodeId) -> SmallVec<[Range; 1]> {
         let within = self.0.range(range.start..range.end());
         let own: SmallVec<[Range; 1]> = within
@@ -127,25 +127,25 @@ impl Open {
 }
 
 impl Addresses {
-    /// No addresses yet; `granularity` is the device's, a power of two and a multiple of [`GRAIN`].
+    /// Makes a heap without addresses. `granularity` is the device's, a power of two and a multiple of [`GRAIN`].
     pub(super) fn new(granularity: u64) -> Self {
         Self { granularity, large: Open::default(), small: Open::default(), placed: BTreeMap::new() }
     }
 
-    /// More addresses to choose from; what does not fill a granule at the ends is not used.
+    /// Adds addresses to choose from. Incomplete granules at the ends are not used.
     pub(super) fn extend(&mut self, range: Range) {
         let Some(start) = round_up(range.start, self.granularity) else { return };
         let end = round_down(range.end(), self.granularity);
         self.large.put(Range::between(start, end.max(start)), None);
     }
 
-    /// Bytes that an allocation of `bytes` takes; none where that passes the address space.
+    /// Returns the bytes that an allocation of `bytes` takes, or `None` if that exceeds the address space.
     pub(super) fn rounded(granularity: u64, bytes: u64) -> Option<u64> {
         round_up(bytes.max(1), if bytes < granularity { GRAIN } else { granularity })
     }
 
-    /// Places an allocation whose alloc node comes after the nodes for which `is_before` answers true. None where
-    /// there are not enough addresses.
+    /// Places an allocation whose alloc node comes after the nodes for which `is_before` holds. Returns `None` if there
+    /// are not enough addresses.
     pub(super) fn place(
         &mut self,
         alloc: GraphAllocId,
@@ -178,25 +178,27 @@ impl Addresses {
         if is_small { &mut self.small } else { &mut self.large }
     }
 
-    /// The allocation is freed by `node`: its bytes are open to what comes after that.
+    /// Records that `node` frees the allocation: nodes that come after it may use its bytes.
     pub(super) fn free(&mut self, alloc: GraphAllocId, node: NodeId) {
         if let Some(&Placed { range, is_small, .. }) = self.placed.get(&alloc) {
             self.side(is_small).put(range, Some(node));
         }
     }
 
-    /// Its free node was removed: its bytes are held again, but for those that others have taken meanwhile.
+    /// Records that the free node was removed: the bytes are held again, except those that other allocations have taken
+    /// since.
     pub(super) fn unfree(&mut self, alloc: GraphAllocId, node: NodeId) {
         if let Some(&Placed { range, is_small, .. }) = self.placed.get(&alloc) {
             self.side(is_small).take_back(range, node);
         }
     }
 
-    /// Its alloc node was removed, and it had no free node any more: its bytes are what they were before it, but for
-    /// those that others took while it was freed.
+    /// Records that the alloc node was removed, when the allocation had no free node any more. Its bytes are as they
+    /// were before it, except those that other allocations took while it was freed.
     pub(super) fn remove(&mut self, alloc: GraphAllocId) {
         let Some(placed) = self.placed.remove(&alloc) else { return };
-        // Whoever took some of these bytes since has them among its own, or has given them back after its own free.
+        // An allocation that took some of these bytes since either still holds them or has opened them with its own
+        // free.
         let mut rest: Vec<Range> = vec![placed.range];
         let later = self.placed.range(alloc..).map(|(_, other)| other.range);
         let others = later.filter(|other| other.overlaps(placed.range));
@@ -213,7 +215,7 @@ impl Addresses {
     }
 }
 
-/// What is left of `part` below and above `other`.
+/// Returns the parts of `part` below and above `other`.
 fn without(part: Range, other: Range) -> [Range; 2] {
     let below = Range::between(part.start, other.start.clamp(part.start, part.end()));
     let above = Range::between(other.end().clamp(part.start, part.end()), part.end());

@@ -1,13 +1,13 @@
-//! Streams whose work becomes nodes: which stream belongs to which capture, and what its next node comes after.
+//! Streams whose operations become nodes: the capture of each stream, and the dependencies of its next node.
 //!
 //! A capture begins on one stream, its *origin*. Each member stream has *tails*: the nodes that its next node depends
-//! on. An event recorded in a capture is a copy of the tails; waiting for it adds them to the waiter's, and a stream
-//! that was not capturing joins. Every operation, a free like any other, comes after all tails and becomes the only
-//! one, so that what a wait merged is never dropped. At the end whatever side streams did must come before the origin's
-//! tails.
+//! on. An event recorded in a capture is a copy of the tails. A wait for it adds them to the tails of the waiting
+//! stream, and a stream that was not capturing joins. Every operation, frees included, comes after all tails and
+//! becomes the only one, so that what a wait merged is never dropped. At the end, all work of the side streams must
+//! come before the origin's tails.
 //!
-//! The graph is the caller's, who adds each node after the tails and says which it was. Which errors *invalidate* a
-//! capture (nothing but its end is left to it) is CUDA's; an argument that is refused does not.
+//! The graph is the caller's, who adds each node after the tails and reports it. The errors that *invalidate* a capture
+//! are CUDA's: after one, only the end of the capture is possible. A refused argument does not invalidate.
 //!
 //! Invariants: **member**: a stream is in at most one capture. **antichain**: no tail of a stream comes before another.
 
@@ -23,7 +23,7 @@ use crate::ids::StreamId;
 pub use crate::op::CaptureMode;
 use crate::op::{Act, StreamRole};
 
-/// A capture, counted up; never used again.
+/// The number of a capture, counted up; never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct CaptureId(pub u64);
 
@@ -36,33 +36,33 @@ impl fmt::Display for CaptureId {
 /// The nodes that a stream's next node comes after.
 pub type Tails = SmallVec<[NodeId; 2]>;
 
-/// An event recorded in a capture: a place in the graph, not in time.
+/// An event recorded in a capture: a position in the graph, not in time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CapturedEvent {
-    /// Where it was recorded.
+    /// The capture in which it was recorded.
     pub capture: CaptureId,
-    /// What it stands for.
+    /// The nodes that the event stands for.
     pub tails: Tails,
 }
 
-/// Why a call was refused; in brackets CUDA's code.
+/// The reasons to refuse a call, each with CUDA's code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum CaptureError {
     /// `STREAM_CAPTURE_UNSUPPORTED` (900): the legacy default stream cannot be captured.
     LegacyStream,
-    /// `STREAM_CAPTURE_UNSUPPORTED` (900): the call needs work to have completed, or acts at once.
+    /// `STREAM_CAPTURE_UNSUPPORTED` (900): the call needs completed work, or acts at once.
     Unsupported {
-        /// What was called.
+        /// The call.
         call: &'static str,
-        /// The capture that it spoils (one of them).
+        /// A capture that the call invalidates.
         capture: CaptureId,
     },
     /// `ILLEGAL_STATE` (401): a capture cannot begin twice.
     AlreadyCapturing(StreamId),
     /// `ILLEGAL_STATE` (401): there is no capture to end.
     NotCapturing(StreamId),
-    /// `STREAM_CAPTURE_INVALIDATED` (901): something went wrong before.
+    /// `STREAM_CAPTURE_INVALIDATED` (901): an earlier error has invalidated the capture.
     Invalidated(CaptureId),
     /// `STREAM_CAPTURE_MERGE` (902): a wait would join two captures.
     Merge {
@@ -70,44 +70,44 @@ pub enum CaptureError {
         stream: StreamId,
         /// Its capture.
         here: CaptureId,
-        /// The event's.
+        /// The capture of the event.
         there: CaptureId,
     },
-    /// `STREAM_CAPTURE_UNMATCHED` (903): a capture ends where it began.
+    /// `STREAM_CAPTURE_UNMATCHED` (903): a capture must end on the stream on which it began.
     Unmatched {
         /// The stream.
         stream: StreamId,
         /// Its capture.
         capture: CaptureId,
-        /// Where that began.
+        /// The stream on which that began.
         origin: StreamId,
     },
-    /// `STREAM_CAPTURE_UNJOINED` (904): a side stream's work comes before nothing of the origin's.
+    /// `STREAM_CAPTURE_UNJOINED` (904): nothing on the origin comes after the last work of a side stream.
     Unjoined {
         /// The side stream.
         stream: StreamId,
-        /// Where the capture began.
+        /// The stream on which the capture began.
         origin: StreamId,
         /// Its last node.
         leaf: NodeId,
-        /// What that is called, and where it stands.
+        /// That node's name and place.
         described: String,
     },
-    /// `STREAM_CAPTURE_ISOLATION` (905): an event from outside.
+    /// `STREAM_CAPTURE_ISOLATION` (905): a captured stream waits for an event recorded outside of the capture.
     Isolation(StreamId),
     /// `STREAM_CAPTURE_IMPLICIT` (906): the legacy default stream would have to wait for a captured stream.
     Implicit(StreamId),
-    /// `CAPTURED_EVENT` (907): the event stands for a node, not for work that runs. Where the capture goes on, the
-    /// question has made it invalid.
+    /// `CAPTURED_EVENT` (907): the event stands for a node, not for work that runs. If its capture has not ended, the
+    /// call has invalidated it.
     CapturedEvent(CaptureId),
-    /// `STREAM_CAPTURE_WRONG_THREAD` (908): begun by another thread, not relaxed.
+    /// `STREAM_CAPTURE_WRONG_THREAD` (908): another thread began the capture, and its mode is not relaxed.
     WrongThread(CaptureId),
-    /// The graph refused the node; the capture goes on.
+    /// The graph refused the node. The capture goes on.
     Graph(GraphError),
 }
 
 impl CaptureError {
-    /// The capture that it is about, for an operation of `stream`.
+    /// Returns the capture concerned, for an operation of `stream`.
     pub fn capture(&self, captures: &Captures, stream: StreamId) -> Option<CaptureId> {
         match *self {
             CaptureError::Unsupported { capture, .. }
@@ -118,7 +118,7 @@ impl CaptureError {
         }
     }
 
-    /// The number of CUDA's error.
+    /// Returns CUDA's error code.
     pub fn code(&self) -> u32 {
         match self {
             CaptureError::LegacyStream | CaptureError::Unsupported { .. } => 900,
@@ -135,8 +135,8 @@ impl CaptureError {
         }
     }
 
-    /// What happened, with streams by what `title` calls them. `origin` is where the capture began that a call made
-    /// invalid, if that is known.
+    /// Returns the error as a sentence. `title` returns the name of a stream. `origin` is the stream on which the
+    /// invalidated capture began, if it is known.
     pub fn sentence(&self, title: impl Fn(StreamId) -> String, origin: Option<StreamId>) -> String {
         match self {
             CaptureError::LegacyStream => "the legacy default stream cannot be captured".to_owned(),
@@ -175,7 +175,7 @@ impl CaptureError {
         }
     }
 
-    /// What to do instead, with streams by what `title` calls them.
+    /// Returns the advice. `title` returns the name of a stream.
     pub fn help(&self, title: impl Fn(StreamId) -> String) -> String {
         let help = match self {
             CaptureError::Unjoined { stream, origin, .. } => {
@@ -227,15 +227,15 @@ struct Capture {
 /// A capture that has ended.
 #[derive(Debug)]
 pub struct Ended {
-    /// Which one.
+    /// Its number.
     pub capture: CaptureId,
-    /// All streams that were in it, free again.
+    /// The streams that were in it. They are no longer captured.
     pub streams: Vec<StreamId>,
     was: Capture,
 }
 
 impl Ended {
-    /// Whether a graph is made of it, given the graph of its nodes.
+    /// Checks that the capture may become a graph. `graph` is the graph of its nodes.
     ///
     /// # Errors
     /// [`CaptureError::Invalidated`], [`CaptureError::Unjoined`].
@@ -255,7 +255,7 @@ impl Ended {
     }
 }
 
-/// All captures that go on: see the module.
+/// The captures that have not ended: see the module.
 #[derive(Debug, Default)]
 pub struct Captures {
     begun: u64,
@@ -264,28 +264,28 @@ pub struct Captures {
 }
 
 impl Captures {
-    /// No captures.
+    /// Makes an empty table.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The capture that a stream is in.
+    /// Returns the capture that a stream is in.
     pub fn of(&self, stream: StreamId) -> Option<CaptureId> {
         self.streams.get(&stream).copied()
     }
 
-    /// Whether a capture goes on and can still end well.
+    /// Returns `true` if a capture has not ended and is valid.
     pub fn is_valid(&self, capture: CaptureId) -> bool {
         self.captures.get(&capture).is_some_and(|capture| capture.is_valid)
     }
 
-    /// What the stream's next node comes after; none where it is not captured.
+    /// Returns the nodes that the stream's next node comes after, or `None` if it is not captured.
     pub fn tails(&self, stream: StreamId) -> Option<&[NodeId]> {
         Some(&self.captures[self.streams.get(&stream)?].members[&stream])
     }
 
-    /// Begins a capture on `origin` into `graph` (CUDA: `cudaStreamBeginCapture`, `...ToGraph`); its first nodes come
-    /// after `tails`, nodes of that graph. `thread` is the caller's number for the calling thread.
+    /// Begins a capture on `origin` into `graph` (CUDA: `cudaStreamBeginCapture`, `...ToGraph`). Its first nodes come
+    /// after `tails`, which are nodes of that graph. `thread` is the caller's number for the calling thread.
     ///
     /// # Errors
     /// [`CaptureError::LegacyStream`], [`CaptureError::AlreadyCapturing`], an unknown tail.
@@ -315,8 +315,8 @@ impl Captures {
         Ok(id)
     }
 
-    /// An operation of a captured stream is to become a node: of which capture, and after which nodes, all of them.
-    /// [`added`](Self::added) says that it did.
+    /// Returns the capture of an operation of a captured stream, and the nodes that the operation's node must come
+    /// after. Call [`added`](Self::added) once it is added.
     ///
     /// # Errors
     /// [`CaptureError::NotCapturing`], [`CaptureError::Invalidated`].
@@ -326,7 +326,7 @@ impl Captures {
         if capture.is_valid { Ok((id, &capture.members[&stream])) } else { Err(CaptureError::Invalidated(id)) }
     }
 
-    /// A captured stream's operation became a node after all its tails.
+    /// Records that an operation of a captured stream became a node after all the stream's tails.
     pub fn added(&mut self, stream: StreamId, node: NodeId) {
         let capture = self.of(stream).and_then(|id| self.captures.get_mut(&id));
         if let Some(tails) = capture.and_then(|capture| capture.members.get_mut(&stream)) {
@@ -334,7 +334,7 @@ impl Captures {
         }
     }
 
-    /// Records an event on a captured stream (CUDA: `cudaEventRecord`); `None` where it is not captured.
+    /// Records an event on a captured stream (CUDA: `cudaEventRecord`). Returns `None` if the stream is not captured.
     ///
     /// # Errors
     /// [`CaptureError::Invalidated`].
@@ -343,12 +343,13 @@ impl Captures {
         Some(self.valid(id).map(|capture| CapturedEvent { capture: id, tails: capture.members[&stream].clone() }))
     }
 
-    /// A stream waits for an event that was recorded in a capture (CUDA: `cudaStreamWaitEvent`). A stream that is not
-    /// captured joins. `graph` is that of the event's capture, if it goes on.
+    /// Makes a stream wait for an event that was recorded in a capture (CUDA: `cudaStreamWaitEvent`). A stream that is
+    /// not captured joins. `graph` is the graph of the event's capture, if that has not ended.
     ///
     /// # Errors
-    /// The event's capture has ended ([`CaptureError::CapturedEvent`]) or is invalid, or the stream's is; the stream is
-    /// the legacy one or in another capture, and then both are invalid.
+    /// The event's capture has ended ([`CaptureError::CapturedEvent`]) or is invalid, or the stream's is invalid; the
+    /// stream is the legacy default stream, and the event's capture is then invalid; the stream is in another capture,
+    /// and both captures are then invalid.
     pub fn wait(
         &mut self,
         (stream, role): (StreamId, StreamRole),
@@ -378,10 +379,10 @@ impl Captures {
         Ok(())
     }
 
-    /// A stream waits for an event that was recorded outside of captures: fine where the stream is not captured.
+    /// Checks a wait of a stream for an event that was recorded outside of captures. A captured stream must not wait.
     ///
     /// # Errors
-    /// [`CaptureError::Isolation`]; the capture is invalid then.
+    /// [`CaptureError::Isolation`]; the capture is then invalid. [`CaptureError::Invalidated`] if it was already.
     pub fn wait_outside(&mut self, stream: StreamId) -> Result<(), CaptureError> {
         match self.of(stream) {
             None => Ok(()),
@@ -393,30 +394,32 @@ impl Captures {
         }
     }
 
-    /// A stream that is not captured may be synchronised or queried, but for [`check_unsafe`](Self::check_unsafe).
+    /// Checks a synchronisation or query of a stream, which must not be captured. The check of
+    /// [`check_unsafe`](Self::check_unsafe) is separate.
     ///
     /// # Errors
-    /// [`CaptureError::Unsupported`]; the capture is invalid then. [`CaptureError::Invalidated`] where it was.
+    /// [`CaptureError::Unsupported`]; the capture is then invalid. [`CaptureError::Invalidated`] if it was already.
     pub fn check_stream(&mut self, stream: StreamId, call: &'static str) -> Result<(), CaptureError> {
         let Some(capture) = self.of(stream) else { return Ok(()) };
         self.valid(capture)?.is_valid = false;
         Err(CaptureError::Unsupported { call, capture })
     }
 
-    /// An event that was recorded in a capture is synchronised or queried.
+    /// Refuses the synchronisation or query of an event that was recorded in a capture.
     ///
     /// # Errors
-    /// Always [`CaptureError::CapturedEvent`]; the capture, if it goes on, is invalid then.
+    /// Always [`CaptureError::CapturedEvent`]. If the capture has not ended, it is then invalid.
     pub fn check_event(&mut self, event: &CapturedEvent) -> Result<(), CaptureError> {
         self.invalidate(event.capture);
         Err(CaptureError::CapturedEvent(event.capture))
     }
 
-    /// An unsafe call ([`What::unsafe_call`](crate::op::What::unsafe_call)) by `thread`, whose own mode is `mode`.
+    /// Checks an unsafe call ([`What::unsafe_call`](crate::op::What::unsafe_call)) by `thread`, whose own mode is
+    /// `mode`.
     ///
     /// # Errors
-    /// [`CaptureError::Unsupported`] where both modes forbid it; those captures are invalid then.
-    /// [`CaptureError::Invalidated`] where they all were.
+    /// [`CaptureError::Unsupported`] if both modes forbid it; the captures that forbid it are then invalid.
+    /// [`CaptureError::Invalidated`] if all of them were already.
     pub fn check_unsafe(&mut self, (thread, mode): (u64, CaptureMode), call: &'static str) -> Result<(), CaptureError> {
         let forbids = |capture: &Capture| match (mode, capture.mode) {
             (CaptureMode::Relaxed, _) | (_, CaptureMode::Relaxed) => false,
@@ -426,11 +429,11 @@ impl Captures {
         self.spoil_each(forbids, call)
     }
 
-    /// A device is synchronised: captures of it forbid that, whatever their mode and whoever began them. `is_of_it`
-    /// says of each of their streams whether it is of the device.
+    /// Checks the synchronisation of a device. Captures on that device forbid it, in any mode and begun by any thread.
+    /// `is_of_it` returns `true` for the streams of the device.
     ///
     /// # Errors
-    /// As of [`check_unsafe`](Self::check_unsafe).
+    /// As for [`check_unsafe`](Self::check_unsafe).
     pub fn check_synchronize(
         &mut self,
         is_of_it: impl Fn(StreamId) -> bool,
@@ -439,10 +442,10 @@ impl Captures {
         self.spoil_each(|capture| capture.members.keys().any(|stream| is_of_it(*stream)), call)
     }
 
-    /// Captures that forbid a call are invalid once it is made.
+    /// Invalidates the captures that forbid a call.
     fn spoil_each(&mut self, forbids: impl Fn(&Capture) -> bool, call: &'static str) -> Result<(), CaptureError> {
         let forbidding = self.captures.iter_mut().filter(|(_, capture)| forbids(capture));
-        // Those that were valid first.
+        // Captures that were valid come first.
         let first = forbidding.map(|(id, capture)| (!std::mem::take(&mut capture.is_valid), *id)).min();
         match first {
             None => Ok(()),
@@ -451,10 +454,10 @@ impl Captures {
         }
     }
 
-    /// The legacy default stream is used; it would wait for the streams for which `is_blocking` answers true.
+    /// Checks a use of the legacy default stream, which would wait for the streams for which `is_blocking` holds.
     ///
     /// # Errors
-    /// [`CaptureError::Implicit`] where one of them is captured; the captures are invalid then.
+    /// [`CaptureError::Implicit`] if one of them is captured; the captures of all of them are then invalid.
     pub fn check_legacy(&mut self, is_blocking: impl Fn(StreamId) -> bool) -> Result<(), CaptureError> {
         let mut blocking: Vec<(StreamId, CaptureId)> =
             self.streams.iter().filter(|(stream, _)| is_blocking(**stream)).map(|(a, b)| (*a, *b)).collect();
@@ -465,12 +468,12 @@ impl Captures {
         blocking.first().map_or(Ok(()), |(stream, _)| Err(CaptureError::Implicit(*stream)))
     }
 
-    /// Ends the capture that began on `stream` (CUDA: `cudaStreamEndCapture`). [`Ended::check`] says whether a graph is
-    /// made of it; it has ended in any case.
+    /// Ends the capture that began on `stream` (CUDA: `cudaStreamEndCapture`). [`Ended::check`] decides if it becomes a
+    /// graph. It has ended in both cases.
     ///
     /// # Errors
-    /// The capture goes on where this is not the call to end it: [`CaptureError::NotCapturing`],
-    /// [`CaptureError::Unmatched`] (it is invalid then), [`CaptureError::WrongThread`].
+    /// The capture goes on if this is not the call to end it: [`CaptureError::NotCapturing`],
+    /// [`CaptureError::Unmatched`] (it is then invalid), [`CaptureError::WrongThread`].
     pub fn end(&mut self, stream: StreamId, thread: u64) -> Result<Ended, CaptureError> {
         let id = self.of(stream).ok_or(CaptureError::NotCapturing(stream))?;
         let capture = &self.captures[&id];
@@ -489,15 +492,16 @@ impl Captures {
         Ok(Ended { capture: id, streams, was })
     }
 
-    /// The capture that began on the stream ends without a graph. None, and nothing happens, where none began on it.
+    /// Ends the capture that began on the stream, without a graph. Returns `None`, and does nothing, if none began on
+    /// it.
     pub fn discard(&mut self, stream: StreamId) -> Option<CaptureId> {
         self.of(stream).filter(|id| self.captures[id].origin == stream)?;
         self.abandon(stream)
     }
 
-    /// The stream is gone. If a capture began on it, that has ended without a graph; if it had joined one, its work
-    /// stays there, to be joined by the end. CUDA does the same: once the origin is destroyed, no call is refused
-    /// for that capture any more (an H100, driver 580.159).
+    /// Records that the stream is destroyed. If a capture began on it, that ends without a graph. If it had joined one,
+    /// its work stays there and must be joined before the end. CUDA does the same: once the origin is destroyed, no
+    /// call is refused because of that capture any more (an H100, driver 580.159).
     pub fn abandon(&mut self, stream: StreamId) -> Option<CaptureId> {
         let id = self.streams.remove(&stream).filter(|id| self.captures[id].origin == stream)?;
         self.captures.remove(&id);
@@ -505,7 +509,7 @@ impl Captures {
         Some(id)
     }
 
-    /// Something went wrong that the capture cannot recover from: nothing but its end is left.
+    /// Invalidates a capture after an error that it cannot recover from. Only its end is possible then.
     pub fn invalidate(&mut self, id: CaptureId) {
         if let Some(capture) = self.captures.get_mut(&id) {
             capture.is_valid = false;
@@ -518,7 +522,7 @@ impl Captures {
 }
 
 impl Capture {
-    /// A stream, maybe new here, comes after more nodes.
+    /// Puts a stream, which may be new in the capture, after more nodes.
     fn merge(&mut self, stream: StreamId, more: &[NodeId], graph: &mut Graph) {
         let index = graph.refresh();
         let tails = self.members.entry(stream).or_default();

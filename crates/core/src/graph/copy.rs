@@ -1,5 +1,5 @@
-//! What a graph with memory nodes and fixed addresses cannot be: one memory of it would be live twice at one address.
-//! Nor does one that moved into another graph get memory nodes, or lose them, which that graph would not have, too.
+//! The refusals for a graph with memory nodes and fixed addresses, whose memory would be live twice at one address. A
+//! graph that moved into another graph also cannot get or lose memory nodes, because the other graph would not follow.
 //! CUDA refuses the same (`CUDA_ERROR_NOT_SUPPORTED`).
 
 use super::copy_refused::{Asked, CopyRefused, Holder};
@@ -10,7 +10,7 @@ use super::node::{GraphId, NodeId};
 use crate::op::Act;
 
 impl Graph {
-    /// The first alloc or free node with a fixed address in this graph or in one of its children.
+    /// Returns the first alloc or free node with a fixed address in this graph or in one of its children.
     pub fn fixed_memory(&self) -> Option<NodeSite> {
         if self.fixed_nodes == 0 {
             return None;
@@ -27,8 +27,8 @@ impl Graph {
         })
     }
 
-    /// Whether launches allocate at fixed addresses, here or in a child: no two of them may run at once, of whichever
-    /// instances.
+    /// Returns `true` if launches allocate at fixed addresses, here or in a child. No two of these launches may run at
+    /// once, of any instances.
     pub fn has_addresses(&self) -> bool {
         self.fixed_nodes > 0
             && self.nodes().any(|(_, node)| match &node.kind {
@@ -38,7 +38,7 @@ impl Graph {
             })
     }
 
-    /// Whether a node allocates or frees, or is a child with a node that does at a fixed address.
+    /// Returns `true` if the node allocates or frees, or is a child with a node that does so at a fixed address.
     pub fn is_memory_node(&self, id: NodeId) -> bool {
         self.node(id).is_some_and(|node| match &node.kind {
             NodeKind::MemAlloc(_) | NodeKind::MemFree(_) => true,
@@ -47,20 +47,20 @@ impl Graph {
         })
     }
 
-    /// A copy under a number of its own. Its allocations are its own: whoever names the original's memory does not
-    /// name the copy's.
+    /// Makes a copy with its own number. Its allocations are its own: names of the original's memory do not name the
+    /// copy's.
     ///
     /// # Errors
-    /// It has memory nodes with fixed addresses.
+    /// The graph has memory nodes with fixed addresses.
     pub fn duplicate(&self, id: GraphId) -> Result<Self, GraphError> {
         self.check_copy(Asked::Clone, None)?;
         Ok(self.copied(id))
     }
 
-    /// Refuses what it cannot be as long as it has memory nodes with fixed addresses.
+    /// Refuses a request that the graph cannot meet while it has memory nodes with fixed addresses.
     ///
     /// # Errors
-    /// It has such, and `holder` their addresses.
+    /// The graph has such nodes; `holder` has their addresses.
     pub fn check_copy(&self, asked: Asked, holder: Option<Holder>) -> Result<(), GraphError> {
         match self.fixed_memory() {
             Some(node) => Err(GraphError::Copy(Box::new(CopyRefused { graph: self.id(), node, asked, holder }))),

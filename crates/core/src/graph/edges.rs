@@ -1,9 +1,9 @@
-//! The edges of a graph, and an order of its nodes that they all agree with.
+//! The edges of a graph, and a topological order of its nodes.
 //!
-//! A new node comes last, after the nodes it depends on; so a graph that is only ever added to is in order by itself.
-//! An edge that is added later may go against the order. The simple version sorts the graph anew; here only the nodes
-//! between the two ends are looked at and given each other's places (Pearce and Kelly, 2006), which finds a cycle on
-//! the way. Knows nodes by their lists of neighbours only.
+//! A new node comes last, after the nodes that it depends on, so a graph that only grows is in order. An edge that is
+//! added later may contradict the order. The simple version sorts the graph again. Here only the nodes between the two
+//! ends are examined and given each other's ranks (Pearce and Kelly, 2006). This also finds a cycle. Depends on nodes'
+//! lists of neighbours only.
 //!
 //! Invariant **ranked**: every edge goes from a lower rank to a higher.
 
@@ -11,23 +11,23 @@ use rustc_hash::FxHashSet;
 
 use super::node::NodeId;
 
-/// There is a path the other way.
+/// The error that there is a path in the other direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Cycle;
 
-/// Each node's place in a topological order. Places of removed nodes stay empty.
+/// The rank of each node in a topological order. Ranks of removed nodes are not used again.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ranks {
     rank: Vec<u32>,
 }
 
 impl Ranks {
-    /// A new node, after all others.
+    /// Adds a node after all others.
     pub(super) fn push(&mut self) {
         self.rank.push(self.rank.len() as u32);
     }
 
-    /// All nodes, removed ones too, so that every edge goes forward.
+    /// Returns all nodes, removed ones included, in an order in which every edge goes forward.
     pub(super) fn order(&self) -> Vec<NodeId> {
         let mut order = vec![NodeId(0); self.rank.len()];
         for (node, &rank) in self.rank.iter().enumerate() {
@@ -36,7 +36,7 @@ impl Ranks {
         order
     }
 
-    /// Makes room for an edge that is not there yet, where `before` and `after` are the neighbours of each node.
+    /// Makes room for a new edge. `before` and `after` return the neighbours of a node.
     pub(super) fn admit<'n>(
         &mut self,
         (from, to): (NodeId, NodeId),
@@ -52,7 +52,7 @@ impl Ranks {
             return Err(Cycle);
         }
         let above = self.walk(from, before, |rank| rank >= lowest);
-        // What `from` needs moves before what needs `to`, within the places that they have between them.
+        // The nodes that `from` needs move before those that need `to`, within the ranks that they have together.
         let moved: Vec<NodeId> = above.into_iter().chain(below).collect();
         let mut places: Vec<u32> = moved.iter().map(|node| self.rank[node.index()]).collect();
         places.sort_unstable();
@@ -62,7 +62,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// The nodes met from `start` on as far as ranks allow, in the order of their ranks.
+    /// Returns the nodes that `start` reaches through nodes within the range of ranks, sorted by rank.
     fn walk<'a>(
         &self,
         start: NodeId,

@@ -1,6 +1,6 @@
-//! Why a change of a graph is refused.
+//! The reasons to refuse a change of a graph.
 //!
-//! Plain data, in words. A refused call changes nothing.
+//! Plain data, with its text. A refused call changes nothing.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::units::Bytes;
 pub(super) const TOO_MANY_NODES: &str =
     "the graph has too many nodes, its children's included, or too many that do not come after one another";
 
-/// Why a change of a graph was refused. The graph is as before.
+/// The reasons to refuse a change of a graph. The graph is unchanged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum GraphError {
@@ -20,61 +20,61 @@ pub enum GraphError {
     UnknownNode(NodeId),
     /// A dependency or an edge is given twice.
     DuplicateEdge {
-        /// One end.
+        /// The node at which the edge begins.
         from: NodeId,
-        /// The other.
+        /// The node at which it ends.
         to: NodeId,
     },
     /// There is no such edge.
     NoEdge {
-        /// One end.
+        /// The node at which the edge would begin.
         from: NodeId,
-        /// The other.
+        /// The node at which it would end.
         to: NodeId,
     },
-    /// The edge would close a circle.
+    /// The edge would close a cycle.
     Cycle {
-        /// One end.
+        /// The node at which the edge would begin.
         from: NodeId,
-        /// The other.
+        /// The node at which it would end.
         to: NodeId,
     },
     /// No allocation of this graph has the number, or its node was removed.
     UnknownAlloc(GraphAllocId),
     /// An allocation of 0 bytes.
     NoBytes,
-    /// The graph's addresses are used up: [extend](super::Graph::extend) it by at least this many bytes and try again.
+    /// The graph has no addresses left: [extend](super::Graph::extend) it by at least this many bytes and try again.
     NoAddresses {
         /// Bytes of addresses, whole granules.
         bytes: u64,
     },
-    /// Too many nodes beside each other.
+    /// Too many nodes that do not come after one another.
     TooManyNodes,
     /// Larger than the address space.
     TooLarge(u64),
-    /// Free nodes free memory of alloc nodes only.
+    /// The memory is not an alloc node's: free nodes free memory of alloc nodes only.
     NotGraphMemory,
     /// The graph has a free node for it already.
     FreedAlready {
         /// The allocation.
         alloc: GraphAllocId,
-        /// By whom.
+        /// The node that frees it.
         by: NodeId,
-        /// Both with their names and places.
+        /// Both, with their names and places.
         described: String,
     },
     /// Another node names the memory of the alloc node that was to be removed.
     InUse {
         /// The alloc node.
         node: NodeId,
-        /// Who uses it.
+        /// The node that uses it.
         user: NodeId,
     },
     /// Another graph frees the memory of the alloc node that was to be removed.
     FreedElsewhere {
         /// The alloc node.
         node: NodeId,
-        /// Who frees it.
+        /// The graph that frees it.
         by: GraphId,
     },
     /// Another graph has the free node for the memory, or the graph that allocates it has.
@@ -90,12 +90,12 @@ pub enum GraphError {
     Copy(Box<CopyRefused>),
     /// Graphs are nested too deeply.
     TooDeep,
-    /// Conditional nodes are not built.
+    /// Conditional nodes are not supported.
     Conditional,
 }
 
 impl GraphError {
-    /// As text, with nodes by what `node` calls them and graphs by their names.
+    /// Returns the text. `node` returns the name of a node, and `names` has those of graphs.
     pub fn titled(&self, node: impl Fn(NodeId) -> String, names: &Names) -> String {
         let graph = |graph: &GraphId| names.title(Thing::Graph(*graph));
         match self {

@@ -1,11 +1,11 @@
-//! An instantiated graph: checked, with all its addresses, ready to be launched again and again.
+//! An instantiated graph: checked, with all its addresses, ready to be launched repeatedly.
 //!
-//! Knows what a launch may do and what it leaves behind; nothing of streams, of what nodes run, and of what became of
-//! what launches left. First a [`Draft`], which says what is wrong and how many bytes of addresses are still needed;
-//! then the [`Exec`].
+//! Decides what a launch may do and what it leaves live. Depends on no streams, not on what nodes run, and not on what
+//! happens later to memory that launches leave. A [`Draft`] comes first: it reports the faults of the graph and the
+//! bytes of addresses that are still needed. The [`Exec`] is made from it.
 //!
-//! Invariants: **snapshot**: changes of the graph do not reach an instance. **flat-cost**: what a launch asks here does
-//! not grow with the graph.
+//! Invariants: **snapshot**: changes of the graph do not affect an instance. **flat-cost**: the cost of what a launch
+//! asks here does not grow with the graph.
 
 use super::error::TOO_MANY_NODES;
 use super::fault::{GraphFault, NodeSite};
@@ -20,36 +20,36 @@ use super::validate::validate;
 use crate::op::{Act, Names, Part};
 use crate::units::Range;
 
-/// Why a graph was not instantiated.
+/// The reasons to refuse an instantiation.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// Its order is wrong; at least one fault, no more than [`FAULTS_MAX`](super::FAULTS_MAX).
+    /// The order of the nodes is wrong: at least one fault, at most [`FAULTS_MAX`](super::FAULTS_MAX).
     #[error("{}", .0.first().map(|fault| fault.sentence(&Names::default())).unwrap_or_default())]
     Faults(Vec<GraphFault>),
-    /// Its allocations pass the address space.
+    /// The allocations are larger than the address space.
     #[error("the allocations of the graph are more than there are addresses")]
     TooLarge,
-    /// With its children it has too many nodes, or too many that do not come after one another.
+    /// The graph and its children have too many nodes, or too many that do not come after one another.
     #[error("{TOO_MANY_NODES}")]
     TooManyNodes,
-    /// A graph that leaves memory is in it twice: that memory has one name.
+    /// A graph that leaves memory live is contained more than once. There is one name for that memory.
     #[error("{0} leaves memory and is in this graph more than once: that memory has one name")]
     ChildTwice(GraphId),
-    /// A node names memory of a graph whose addresses each instance finds, and that is not in this one (any more), or
-    /// whose alloc node is not.
+    /// A node names memory of a graph with symbolic addresses, and that graph or its alloc node is not (or no longer)
+    /// in this graph.
     #[error("{0} has addresses in each of its instances only, and a node names memory of it that is not in this graph")]
     Unplaced(GraphId),
 }
 
-/// Why an instance was not updated from a graph (CUDA: `cudaGraphExecUpdateResult`).
+/// The reasons to refuse an update of an instance from a graph (CUDA: `cudaGraphExecUpdateResult`).
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpdateRefused {
-    /// Another number of nodes, or other edges: the first node that differs.
+    /// The number of nodes or the edges differ. The value is the first node that differs.
     #[error("the graphs differ in their edges, at {0}")]
     Topology(NodeId),
-    /// A node is of another kind.
+    /// A node has another kind.
     #[error("{0} is of another kind")]
     NodeType(NodeId),
     /// A memory node has other parameters.
@@ -57,7 +57,7 @@ pub enum UpdateRefused {
     Parameters(NodeId),
 }
 
-/// A graph found right, before it has all its addresses.
+/// A checked graph that does not have all its addresses yet.
 #[derive(Debug)]
 pub struct Draft {
     flat: Flat,
@@ -66,15 +66,15 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// As [`Exec::outdated`], of an instance that it becomes.
+    /// Does as [`Exec::outdated`], for the instance that this draft becomes.
     pub fn outdated(&self) -> Option<Pin> {
         outdated(&self.flat.pins, &self.flat.allocs)
     }
 
-    /// Puts child graphs in place, checks the order, and places what has no addresses.
+    /// Inlines child graphs, checks the order, and plans addresses for the allocations that have none.
     ///
     /// # Errors
-    /// What is wrong with the graph.
+    /// The faults of the graph, or another [`Refusal`].
     pub fn new(graph: &Graph) -> Result<Self, Refusal> {
         let flat = Flat::new(graph);
         if flat.is_too_large() {
@@ -95,12 +95,14 @@ impl Draft {
         Ok(Self { flat, summary, placed })
     }
 
-    /// Bytes of addresses, whole granules, that the instance needs for its own: 0 where all are fixed.
+    /// Returns the bytes of addresses that the instance needs for itself, in whole granules. 0 if all addresses are
+    /// fixed.
     pub fn room(&self) -> u64 {
         self.placed.room
     }
 
-    /// The instance. `base` is where [`room`](Self::room) bytes were reserved for it, a multiple of the granularity.
+    /// Makes the instance. `base` is the address at which [`room`](Self::room) bytes were reserved for it, a multiple
+    /// of the granularity.
     pub fn instantiate(self, base: u64, auto_free_on_launch: bool) -> Exec {
         let Draft { mut flat, summary, placed } = self;
         for (alloc, range) in placed.ranges {
@@ -114,13 +116,14 @@ impl Draft {
 }
 
 impl Graph {
-    /// A node of its instances, by its number there, as a person finds it again. Puts child graphs in place for that.
+    /// Returns the kind, name and place of a node of this graph's instances, by its number there. Inlines child graphs
+    /// for that.
     #[cold]
     pub fn flat_site(&self, node: NodeId, act: Act) -> Option<NodeSite> {
         Some(Flat::new(self).nodes.get(node.index())?.site(act))
     }
 
-    /// As [`flat_site`](Self::flat_site), of the node that did a last act to some of these bytes.
+    /// Does as [`flat_site`](Self::flat_site), for the node whose last act `last` is, on some of the bytes of `part`.
     #[cold]
     pub fn last_act_site(&self, last: &LastAct, part: Part) -> Option<NodeSite> {
         let nodes = Flat::new(self).nodes;
@@ -128,9 +131,9 @@ impl Graph {
     }
 }
 
-/// An instantiated graph: see the module. Its node and allocation numbers are its own; edges go from lower node numbers
-/// to higher. Allocations of the graph it was made from have the same numbers in both, nodes where no node was removed,
-/// no edge added later and no child graph is in it ([`FlatNode::origin`] tells in any case).
+/// An instantiated graph: see the module. Its nodes and allocations have numbers of their own, and edges go from lower
+/// node numbers to higher. Allocations of the outermost graph keep their numbers. So do nodes, if no node was removed,
+/// no edge was added later and there is no child graph. [`FlatNode::origin`] has the graph's number in any case.
 #[derive(Debug)]
 pub struct Exec {
     nodes: Vec<FlatNode>,
@@ -144,32 +147,33 @@ pub struct Exec {
 }
 
 impl Exec {
-    /// All nodes, each after all it depends on.
+    /// Returns all nodes, each after all nodes that it depends on.
     pub fn nodes(&self) -> &[FlatNode] {
         &self.nodes
     }
 
-    /// All allocations; all that have an alloc node have addresses.
+    /// Returns all allocations. Those with an alloc node have addresses.
     pub fn allocs(&self) -> &[FlatAlloc] {
         &self.allocs
     }
 
-    /// Which node comes before which.
+    /// Returns the index, which decides if one node comes before another.
     pub fn index(&self) -> &Index {
         &self.index
     }
 
-    /// What the outside sees.
+    /// Returns what a launch requires of, and leaves to, the operations outside the graph.
     pub fn summary(&self) -> &Summary {
         &self.summary
     }
 
-    /// What it names of other graphs' memory by one life.
+    /// Returns the lifetimes of other graphs' memory that its nodes name.
     pub fn pins(&self) -> &[Pin] {
         &self.pins
     }
 
-    /// The lives of one allocation that it names: each launch must find all of them there, so one at most.
+    /// Returns the lifetimes of one allocation that its nodes name. Each launch must find all of them live, so a launch
+    /// is possible only if there is at most one.
     pub fn pins_of(&self, graph: GraphId, alloc: GraphAllocId) -> &[Pin] {
         let of = |pin: &Pin| (pin.graph, pin.alloc);
         let from = self.pins.partition_point(|pin| of(pin) < (graph, alloc));
@@ -177,24 +181,25 @@ impl Exec {
         &self.pins[from..from + many]
     }
 
-    /// A life that a node names and that each launch would make anew: its graph is in here.
+    /// Returns a lifetime that a node names although each launch would begin another: its graph is contained here.
     pub fn outdated(&self) -> Option<Pin> {
         outdated(&self.pins, &self.allocs)
     }
 
-    /// The allocations that a launch leaves unfreed.
+    /// Returns the allocations that a launch leaves live.
     pub fn outputs(&self) -> &[GraphAllocId] {
         &self.outputs
     }
 
-    /// Whether a launch frees what earlier ones left.
+    /// Returns `true` if a launch frees the outputs of earlier launches.
     pub fn auto_free_on_launch(&self) -> bool {
         self.auto_free_on_launch
     }
 
-    /// The address ranges that need memory, whole granules, rising and apart: and whether an output lies in each.
+    /// Returns the address ranges that need memory, in whole granules, sorted and disjoint, each with `true` if an
+    /// output is in it.
     pub fn cover(&self) -> Vec<(Range, bool)> {
-        // Where allocations begin and end, in granules: how many more there are from there on, and how many outputs.
+        // The granules at which allocations begin and end, with the change of the number of allocations and of outputs.
         let mut edges: Vec<(u64, i64, i64)> = Vec::new();
         for alloc in self.allocs.iter().filter(|alloc| alloc.node.is_some()) {
             let Some(range) = alloc.range else { continue };
@@ -220,7 +225,7 @@ impl Exec {
         cover
     }
 
-    /// The addresses of all allocations, rising and apart.
+    /// Returns the addresses of all allocations, sorted and disjoint.
     pub fn addresses(&self) -> Vec<Range> {
         let mut ranges: Vec<Range> =
             self.allocs.iter().filter(|alloc| alloc.node.is_some()).filter_map(|alloc| alloc.range).collect();
@@ -237,11 +242,11 @@ impl Exec {
         apart
     }
 
-    /// Takes over what nodes do and say from a graph of the same shape (CUDA: `cudaGraphExecUpdate`). Addresses, and
-    /// what is live there, stay.
+    /// Takes the nodes and the summary over from a graph of the same shape (CUDA: `cudaGraphExecUpdate`). Addresses
+    /// stay, and so does the memory that is live there.
     ///
     /// # Errors
-    /// The first node in which they differ; the instance is as before.
+    /// The first node that differs. The instance is unchanged then.
     pub fn update(&mut self, draft: Draft) -> Result<(), UpdateRefused> {
         self.check_update(&draft)?;
         for (old, new) in self.allocs.iter_mut().zip(draft.flat.allocs) {
@@ -253,10 +258,10 @@ impl Exec {
         Ok(())
     }
 
-    /// Whether it can be [updated](Self::update) so.
+    /// Checks that it can be [updated](Self::update) from this draft.
     ///
     /// # Errors
-    /// The first node in which they differ.
+    /// The first node that differs.
     pub fn check_update(&self, draft: &Draft) -> Result<(), UpdateRefused> {
         let (old, new) = (&self.nodes, &draft.flat.nodes);
         for (at, (old, new)) in old.iter().zip(new).enumerate() {
@@ -287,7 +292,7 @@ impl Exec {
     }
 }
 
-/// A life that a node names and that each launch would make anew: its graph is in there.
+/// Returns a lifetime that a node names although each launch would begin another: its graph is contained here.
 fn outdated(pins: &[Pin], allocs: &[FlatAlloc]) -> Option<Pin> {
     let is_own = |pin: &&Pin| allocs.iter().any(|it| (it.graph, it.alloc) == (pin.graph, pin.alloc));
     pins.iter().find(is_own).copied()

@@ -1,6 +1,6 @@
-//! What is wrong with a graph, for a person: two nodes, and the edge that is missing between them.
+//! A fault of a graph as text: two nodes, and the edge that is missing between them.
 //!
-//! Knows names, numbers and places; [`Finding`](crate::check::Finding) shows it.
+//! Depends on names, numbers and places; [`Finding`](crate::check::Finding) displays it.
 
 use std::fmt;
 
@@ -10,38 +10,39 @@ use crate::life::Kind;
 use crate::op::{Act, Names, Quoted};
 use crate::units::Bytes;
 
-/// What the program calls what a fault names.
+/// The program's names for the things that a fault names.
 #[derive(Clone, Copy)]
 pub struct Words<'a> {
     /// The files of places.
     pub names: &'a Names,
-    /// A node by its path, as far as it is known: child nodes around others are named, too.
+    /// Returns a node by its path, if it is known. Child nodes around others are named, too.
     pub node: &'a dyn Fn(&[NodeId]) -> Option<NodeSite>,
-    /// What a stream is called.
+    /// Returns the name of a stream.
     pub stream: &'a dyn Fn(StreamId) -> String,
 }
 
-/// A node as a person finds it again.
+/// The number, kind, name and place of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeSite {
-    /// Its number; with those of the child nodes around it first.
+    /// Its number, after those of the child nodes around it.
     pub origin: Origin,
-    /// Its kind in words.
+    /// The name of its kind.
     pub noun: &'static str,
-    /// What it does to the memory.
+    /// Its act on the memory.
     pub act: Act,
     /// Its name and place.
     pub label: Label,
 }
 
 impl NodeSite {
-    /// Its number, with those of the child nodes around it first: `3`, `3.1` for the second node of the child there.
+    /// Returns its number, after those of the child nodes around it: `3`, or `3.1` for the second node of the child
+    /// there.
     pub fn path(&self) -> String {
         shown(&self.origin)
     }
 
-    /// The node in a few words: its kind and its name, or else its number; of a child's node both, since a graph may
-    /// have the child twice.
+    /// Returns the kind of the node and its name, or its number if it has no name. Both for a node of a child, since a
+    /// graph may contain the child twice.
     pub fn called(&self) -> String {
         match &self.label.name {
             Some(name) if self.origin.len() > 1 => format!("{} {} (node {})", self.noun, Quoted(name), self.path()),
@@ -50,7 +51,7 @@ impl NodeSite {
         }
     }
 
-    /// As [`called`](Self::called), with the place of a node without a name.
+    /// Returns the same as [`called`](Self::called), with the place of a node without a name.
     pub(super) fn title(&self, names: &Names) -> String {
         match self.label.place.describe(names) {
             place if place.is_empty() || self.label.name.is_some() => self.called(),
@@ -58,8 +59,8 @@ impl NodeSite {
         }
     }
 
-    /// The streams that this node and another one were captured on, where a wait of the one for the other makes an edge
-    /// between them.
+    /// Returns the streams that this node and another one were captured on, if a wait of one for the other makes an
+    /// edge between them.
     fn captured_with(&self, other: &NodeSite) -> Option<(StreamId, StreamId)> {
         let is_beside = self.origin.len() == other.origin.len() && {
             let around = self.origin.len().saturating_sub(1);
@@ -68,8 +69,8 @@ impl NodeSite {
         self.label.stream.zip(other.label.stream).filter(|_| is_beside)
     }
 
-    /// The node to change, where an edge to `other` is missing: nodes of one graph have edges, so that it is the child
-    /// node around this one where the other is outside of that.
+    /// Returns the node to change if an edge to `other` is missing. Edges are between nodes of one graph. If the other
+    /// node is outside of the child graph of this one, that is the child node around this one.
     fn end(&self, other: &NodeSite, words: Words<'_>) -> String {
         let shared = self.origin.iter().zip(&other.origin).take_while(|(own, other)| own == other).count();
         let path = &self.origin[..self.origin.len().min(shared + 1)];
@@ -79,7 +80,7 @@ impl NodeSite {
         (words.node)(path).map_or_else(|| format!("node {}", shown(path)), |child| child.title(words.names))
     }
 
-    /// What it is called, and where it stands.
+    /// Returns its name and place.
     pub fn describe(&self) -> String {
         match self.label.place.to_string() {
             place if place.is_empty() => self.called(),
@@ -88,7 +89,7 @@ impl NodeSite {
     }
 }
 
-/// The path of a node as text: `3.1`.
+/// Returns the path of a node as text: `3.1`.
 fn shown(path: &[NodeId]) -> String {
     let numbers: Vec<String> = path.iter().map(|node| node.0.to_string()).collect();
     numbers.join(".")
@@ -97,9 +98,9 @@ fn shown(path: &[NodeId]) -> String {
 /// The memory that a fault is about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FaultSubject {
-    /// Which.
+    /// The memory.
     pub memory: Memory,
-    /// Its size in bytes, where it is an allocation of the graph.
+    /// Its size in bytes, if it is an allocation of the graph.
     pub bytes: Option<u64>,
     /// The name of its alloc node, if it has one.
     pub name: Option<String>,
@@ -125,21 +126,22 @@ impl fmt::Display for FaultSubject {
 pub struct GraphFault {
     /// The rule that is broken.
     pub kind: Kind,
-    /// What it is about.
+    /// The memory.
     pub subject: FaultSubject,
-    /// The node that had to come first.
+    /// The node that should come first.
     pub earlier: NodeSite,
-    /// The nodes from which an edge to the later one is missing, as few as settle it. Empty where that is no matter of
-    /// edges from earlier nodes.
+    /// The nodes from which an edge to the later one is missing: as few as are enough. Empty if edges from earlier
+    /// nodes are not the solution.
     pub ends: Vec<NodeSite>,
-    /// The node that had to come after it.
+    /// The node that should come after it.
     pub later: NodeSite,
-    /// Whether there is a path from the later one to the earlier one: an edge between them would close a circle.
+    /// `true` if there is a path from the later one to the earlier one, so that an edge between them would close a
+    /// cycle.
     pub is_turned: bool,
 }
 
 impl GraphFault {
-    /// What to change to make the graph right.
+    /// Returns the change that makes the graph right.
     pub fn help(&self, words: Words<'_>) -> String {
         if let Some(help) = self.help_in_capture(words) {
             return help;
@@ -176,12 +178,12 @@ impl GraphFault {
         }
     }
 
-    /// The nodes that an edge has to come from.
+    /// Returns the nodes from which an edge must come.
     fn befores(&self) -> &[NodeSite] {
         if self.ends.is_empty() { std::slice::from_ref(&self.earlier) } else { &self.ends }
     }
 
-    /// Edges of a capture come of events, and go the way of the capture: from nodes that are captured to later ones.
+    /// Advice for captures: edges come from events there, and go from nodes captured earlier to later ones.
     fn help_in_capture(&self, words: Words<'_>) -> Option<String> {
         if !self.kind.is_order() {
             return None;
@@ -190,7 +192,7 @@ impl GraphFault {
         edges.map(|edges| edges.join("; "))
     }
 
-    /// The wait that puts the later node after another one, where both were captured.
+    /// Returns the wait that puts the later node after another one, if both were captured.
     fn wait_for(&self, before: &NodeSite, words: Words<'_>) -> Option<String> {
         let (first, second) = match self.kind {
             Kind::Race if self.later.origin < before.origin => (&self.later, before),
@@ -208,7 +210,7 @@ impl GraphFault {
         })
     }
 
-    /// What is wrong, in one sentence.
+    /// Returns the fault as one sentence.
     pub fn sentence(&self, names: &Names) -> String {
         let (subject, later, earlier) = (&self.subject, self.later.title(names), self.earlier.title(names));
         let act = self.later.act.past();
@@ -258,7 +260,7 @@ mod tests {
             other => panic!("{other}"),
         };
         assert_eq!(help(&outer), "add an edge between child graph node 0 and kernel node 1, either way");
-        // Both in the child: the edge is the child's.
+        // Both are in the child, so the edge is the child's.
         child.add_work(Work::Kernel, &[], &write, Label::default()).unwrap();
         let mut outer = graph(2);
         outer.add_child(&[], Arc::new(child), Label::default()).unwrap();

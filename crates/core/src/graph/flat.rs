@@ -1,10 +1,10 @@
-//! A graph as it is instantiated: child graphs put in place of their nodes, nodes numbered so that edges go forward.
+//! A graph as it is instantiated: child graphs inlined, nodes numbered so that edges go forward.
 //!
-//! Knows graphs; nothing of what is right. Where a child has several first or last nodes, an empty node gathers the
-//! edges, so that two wide children in a row do not become a square of edges.
+//! Depends on graphs; does not check the order. If a child has several first or last nodes, an empty node joins the
+//! edges, so that two wide children in a row do not need an edge for each pair.
 //!
-//! Invariants: **forward**: a node's dependencies have lower numbers. **own**: memory of a child graph that is in here
-//! once is this graph's own. Allocations of the outermost graph keep their numbers.
+//! Invariants: **forward**: a node's dependencies have lower numbers. **own**: memory of a child graph that is
+//! contained once is this graph's own. Allocations of the outermost graph keep their numbers.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
@@ -20,22 +20,22 @@ use crate::units::Range;
 /// A node, by its number in the instantiated graph.
 #[derive(Clone, Debug)]
 pub struct FlatNode {
-    /// What it is; never a child graph.
+    /// Its kind; never a child graph.
     pub kind: NodeKind,
-    /// Where it comes from.
+    /// Its path.
     pub origin: Origin,
-    /// What it does to memory.
+    /// Its accesses to memory.
     pub accesses: SmallVec<[Access; 2]>,
     /// See [`Node::may_share`](super::Node::may_share).
     pub may_share: bool,
-    /// For people.
+    /// Its name and place.
     pub label: Label,
-    /// The nodes that it depends on, as the edges say.
+    /// The nodes that it depends on, by direct edges.
     pub dependencies: SmallVec<[NodeId; 2]>,
 }
 
 impl FlatNode {
-    /// As a person finds it again, of one thing that it does to memory.
+    /// Returns the node's path, kind, name and place, with one act on memory.
     pub fn site(&self, act: Act) -> NodeSite {
         NodeSite { origin: self.origin.clone(), noun: self.kind.noun(), act, label: self.label.clone() }
     }
@@ -44,58 +44,58 @@ impl FlatNode {
 /// An allocation, by its number in the instantiated graph.
 #[derive(Clone, Debug)]
 pub struct FlatAlloc {
-    /// The graph that it is of.
+    /// The graph that allocates it.
     pub graph: GraphId,
     /// Its number there.
     pub alloc: GraphAllocId,
-    /// Its alloc node; none where that was removed.
+    /// Its alloc node, or `None` if that was removed.
     pub node: Option<NodeId>,
     /// Its size in bytes, as asked for.
     pub bytes: u64,
-    /// Where it is; none before symbolic addresses are placed.
+    /// Its addresses, or `None` before symbolic addresses are placed.
     pub range: Option<Range>,
-    /// Whether each instance has an address of its own for it.
+    /// `true` if each instance has an address of its own for it.
     pub is_symbolic: bool,
     /// Its free node in the instantiated graph.
     pub freed: Option<NodeId>,
 }
 
 impl FlatAlloc {
-    /// Whether a launch leaves it unfreed.
+    /// Returns `true` if a launch leaves it live.
     pub fn is_output(&self) -> bool {
         self.node.is_some() && self.freed.is_none()
     }
 }
 
-/// No graph has more nodes, those of its children included.
+/// The most nodes of a graph, those of its children included.
 const NODES_MAX: usize = 1 << 22;
 
-/// The whole: see the module.
+/// A graph with its children inlined: see the module.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Flat {
     pub(super) nodes: Vec<FlatNode>,
     pub(super) allocs: Vec<FlatAlloc>,
     pub(super) index: Index,
     pub(super) granularity: u64,
-    /// Whether addresses may be shared without a path: something was removed, or a child is in here.
+    /// `true` if allocations may share addresses without a path: something was removed, or there is a child.
     pub(super) is_doubtful: bool,
-    /// What the graphs in here name of others by one life, rising.
+    /// The lifetimes of other graphs' memory that nodes name, sorted.
     pub(super) pins: Vec<Pin>,
-    /// A graph that is in here more than once although its memory has one name or one place.
+    /// A graph that is contained more than once although there is one name or one address for its memory.
     pub(super) twice: Option<GraphId>,
-    /// A graph whose addresses each instance finds, and finds none here: it is not in here (any more), or its alloc
-    /// node is not, and a node names its memory.
+    /// A graph with symbolic addresses whose memory a node names, and that is not (or no longer) contained here, or
+    /// whose alloc node is not.
     pub(super) unplaced: Option<GraphId>,
     movable: SmallVec<[GraphId; 1]>,
-    /// How often a graph is in here, and where its allocations begin.
+    /// The number of times that a graph is contained, and the number of its first allocation.
     graphs: FxHashMap<GraphId, (u32, u32)>,
 }
 
-/// Whether a graph may be in another one more than once.
+/// Returns `true` if a graph may be contained in another one more than once.
 fn may_repeat(graph: &Graph) -> bool {
     match graph.addressing {
         Addressing::Fixed => graph.allocs().next().is_none(),
-        // Each time has its own addresses; but what is left live has one name.
+        // Each copy has its own addresses; but memory that is left live has one name.
         Addressing::Symbolic => graph.allocs().all(|(_, alloc)| alloc.freed.is_some()),
     }
 }
@@ -120,14 +120,14 @@ impl Flat {
         flat.unplaced = flat.find_unplaced();
         for at in 0..flat.nodes.len() {
             if let NodeKind::MemFree(Memory::Own(alloc)) = flat.nodes[at].kind {
-                // Of several free nodes the first counts here; that there are several is found when it is checked.
+                // Of several free nodes the first counts here. The check reports that there are several.
                 flat.allocs[alloc.index()].freed.get_or_insert(NodeId(at as u32));
             }
         }
         flat
     }
 
-    /// Memory of other graphs that nodes name.
+    /// Returns the memory of other graphs that nodes name.
     fn foreign(&self) -> impl Iterator<Item = (GraphId, GraphAllocId)> + '_ {
         let named = self.nodes.iter().flat_map(|node| {
             let freed = if let NodeKind::MemFree(memory) = node.kind { Some(memory) } else { None };
@@ -138,7 +138,7 @@ impl Flat {
         )
     }
 
-    /// Keeps the pins of memory that nodes name: one that was removed pins nothing.
+    /// Keeps the pins of memory that nodes name. A node that was removed pins nothing.
     fn settle_pins(&mut self) {
         if self.pins.is_empty() {
             return;
@@ -149,12 +149,12 @@ impl Flat {
         self.pins.dedup();
     }
 
-    /// Whether it has too many nodes, or too many beside each other: it is not whole then.
+    /// Returns `true` if it has too many nodes, or too many unordered ones. It is then incomplete.
     pub(super) fn is_too_large(&self) -> bool {
         self.nodes.len() >= NODES_MAX || self.index.is_full()
     }
 
-    /// Appends all nodes of `graph`; those that depend on none come after `entry`. What comes after the whole graph
+    /// Appends all nodes of `graph`. Nodes without dependencies come after `entry`. What comes after the whole graph
     /// comes after the nodes returned.
     fn inline(&mut self, graph: &Graph, path: &[NodeId], entry: &[NodeId]) -> Vec<NodeId> {
         let base = self.allocs.len() as u32;
@@ -199,7 +199,7 @@ impl Flat {
         leaves
     }
 
-    /// A node that is no child graph, of a graph whose allocations have numbers from `base` on.
+    /// Appends a node that is not a child graph, of a graph whose allocations have numbers from `base` on.
     fn inline_node(&mut self, node: &Node, base: u32, origin: Origin, dependencies: SmallVec<[NodeId; 2]>) -> NodeId {
         let own = |memory: Memory| match memory {
             Memory::Own(alloc) => Memory::Own(GraphAllocId(alloc.0 + base)),
@@ -219,7 +219,7 @@ impl Flat {
         self.push(FlatNode { kind, origin, accesses, may_share: node.may_share, label, dependencies })
     }
 
-    /// A child graph in place of its node; the one node that all of it comes before.
+    /// Inlines a child graph in place of its node. Returns the one node that comes after all of it.
     fn inline_child(&mut self, child: &Graph, origin: &Origin, dependencies: SmallVec<[NodeId; 2]>) -> NodeId {
         let entry = match dependencies.len() {
             0 | 1 => dependencies,
@@ -256,10 +256,10 @@ impl Flat {
         self.foreign().map(|(graph, _)| graph).find(|graph| self.movable.contains(graph))
     }
 
-    /// Memory of graphs that are in here becomes this graph's own.
+    /// Makes the memory of contained graphs this graph's own.
     fn adopt(&mut self) {
         let (graphs, allocs) = (&self.graphs, &self.allocs);
-        // A number that its graph does not have (any more) stays foreign: nothing will be found by it at launch.
+        // A number that its graph does not have (any more) stays foreign: a launch will find nothing by it.
         let own = |memory: &mut Memory| {
             if let Memory::Foreign { graph, alloc } = *memory
                 && let Some(&(1, base)) = graphs.get(&graph)

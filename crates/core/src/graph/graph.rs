@@ -1,14 +1,14 @@
 //! A graph: nodes, explicit edges, and allocations that have their addresses from the moment their node is made.
 //!
-//! Every question of order goes to the [`Index`], which grows with the graph; an edge between old nodes or a removal
-//! makes it stale, and the next question builds it anew. Nothing is checked here that depends on edges still to come:
-//! that is `validate.rs`, at instantiation.
+//! Every question of order goes to the [`Index`], which grows with the graph. An edge between old nodes or a removal
+//! makes it stale, and the next question builds it again. Checks that depend on edges still to come are not here:
+//! `validate.rs` makes them at instantiation.
 //!
-//! Where more is allowed than CUDA allows (its graphs with memory nodes are frozen): nodes and edges can be removed,
-//! and graphs with symbolic addresses can be copied, have several instances and be children (`copy`).
+//! More is allowed than in CUDA, where graphs with memory nodes are frozen: nodes and edges can be removed, and graphs
+//! with symbolic addresses can be copied, have several instances and be children (`copy`).
 //!
 //! Invariants: **acyclic**, by construction. **whole**: a refused call changes nothing. **stable**: the number of a
-//! node or an allocation means the same for ever.
+//! node or an allocation always means the same one.
 
 mod nodes;
 
@@ -29,10 +29,10 @@ use crate::op::{Act, Quoted};
 use crate::units::Range;
 pub use nodes::{Node, NodeKind};
 
-/// When allocations get their addresses.
+/// The time at which allocations get their addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Addressing {
-    /// When the alloc node is made, for ever (as CUDA does).
+    /// When the alloc node is made, for good (as in CUDA).
     #[default]
     Fixed,
     /// At each instantiation, all together.
@@ -46,9 +46,9 @@ pub struct GraphAlloc {
     pub node: NodeId,
     /// Its size in bytes, as asked for.
     pub bytes: u64,
-    /// Where it is; none where addresses are symbolic.
+    /// Its addresses, or `None` if they are symbolic.
     pub range: Option<Range>,
-    /// The node of its graph that frees it.
+    /// The node of its own graph that frees it.
     pub freed: Option<NodeId>,
 }
 
@@ -63,23 +63,23 @@ pub struct Graph {
     ranks: Ranks,
     pub(super) index: Index,
     is_stale: bool,
-    /// Whether an edge or a node was removed, on which the sharing of addresses may have relied.
+    /// `true` if an edge or a node was removed that the sharing of addresses may have relied on.
     pub(super) is_shrunk: bool,
     addresses: Addresses,
-    /// Free nodes for memory of other graphs.
+    /// The free nodes for memory of other graphs.
     foreign_frees: FxHashMap<Memory, NodeId>,
-    /// What its nodes name by one life, by the name that this has outside of graphs.
+    /// The lifetimes that its nodes name of other graphs' memory, by the allocation and its lifetime outside of graphs.
     pub(super) pins: FxHashMap<(AllocId, u64), (GraphId, GraphAllocId)>,
-    /// The graphs whose addresses each instance finds anew that are or were in it.
+    /// The graphs with symbolic addresses that are or were contained in it.
     pub(super) movable: SmallVec<[GraphId; 1]>,
     depth: usize,
-    /// How many of its nodes make it one that cannot be copied.
+    /// The number of its nodes because of which it cannot be copied.
     pub(super) fixed_nodes: u32,
 }
 
 impl Graph {
-    /// An empty graph on a device of this mapping granularity (a power of two, in bytes). `id` is for whoever counts
-    /// graphs; it names this graph's allocations to others.
+    /// Makes an empty graph on a device with this mapping granularity (a power of two, in bytes). `id` comes from the
+    /// code that numbers graphs, and names this graph's allocations to other graphs.
     pub fn new(id: GraphId, granularity: u64, addressing: Addressing) -> Self {
         Self {
             id,
@@ -100,22 +100,22 @@ impl Graph {
         }
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn id(&self) -> GraphId {
         self.id
     }
 
-    /// When its allocations get their addresses.
+    /// Returns the time at which its allocations get their addresses.
     pub fn addressing(&self) -> Addressing {
         self.addressing
     }
 
-    /// A copy under a number of its own, with no address.
+    /// Makes a copy with its own number and no addresses.
     pub(super) fn copied(&self, id: GraphId) -> Self {
         Self { id, addresses: Addresses::new(self.granularity), ..self.clone() }
     }
 
-    /// Whether a node of this kind makes the graph one that cannot be copied.
+    /// Returns `true` if a node of this kind prevents the graph from being copied.
     fn is_fixed(&self, kind: &NodeKind) -> bool {
         match kind {
             NodeKind::Child(child) => child.fixed_nodes > 0,
@@ -124,64 +124,64 @@ impl Graph {
         }
     }
 
-    /// Gives the graph addresses of its own, for as long as it and its instances live.
+    /// Gives the graph addresses of its own, for as long as it and its instances exist.
     pub fn extend(&mut self, range: Range) {
         self.addresses.extend(range);
     }
 
-    /// How many node numbers were given out; removed ones count.
+    /// Returns the number of node numbers given out, removed nodes included.
     pub fn len(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Whether there was never a node.
+    /// Returns `true` if there was never a node.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
     }
 
-    /// A node; none where the number is not one's, or not any more.
+    /// Returns a node, or `None` if no node has the number (any more).
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id.index()).filter(|node| !node.is_removed)
     }
 
-    /// Changes what people see of a node; nothing where there is none.
+    /// Changes the name and place of a node. Does nothing if there is no such node.
     pub fn set_label(&mut self, id: NodeId, label: Label) {
         if let Some(node) = self.nodes.get_mut(id.index()) {
             node.label = label;
         }
     }
 
-    /// Says whether a node promises to share memory with unordered ones: see [`Node::may_share`].
+    /// Sets the promise of a node to share memory with unordered ones: see [`Node::may_share`].
     pub fn set_may_share(&mut self, id: NodeId, may_share: bool) {
         if let Some(node) = self.nodes.get_mut(id.index()) {
             node.may_share = may_share;
         }
     }
 
-    /// All nodes, by number.
+    /// Returns all nodes, sorted by number.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> + '_ {
         let all = self.nodes.iter().enumerate().map(|(at, node)| (NodeId(at as u32), node));
         all.filter(|(_, node)| !node.is_removed)
     }
 
-    /// An allocation; none where the number is not one's, or its node was removed.
+    /// Returns an allocation, or `None` if none has the number or its node was removed.
     pub fn alloc(&self, id: GraphAllocId) -> Option<&GraphAlloc> {
         self.allocs.get(id.index()).filter(|alloc| !self.nodes[alloc.node.index()].is_removed)
     }
 
-    /// All allocations, by number.
+    /// Returns all allocations, sorted by number.
     pub fn allocs(&self) -> impl Iterator<Item = (GraphAllocId, &GraphAlloc)> + '_ {
         let all = self.allocs.iter().enumerate().map(|(at, alloc)| (GraphAllocId(at as u32), alloc));
         all.filter(|(_, alloc)| !self.nodes[alloc.node.index()].is_removed)
     }
 
-    /// Numbers of nodes and allocations below these are given out no more: a copy of this graph gave them out, and came
-    /// to nothing. (An allocation has a node, so that there are as many new nodes at least.)
+    /// Retires the numbers of nodes and allocations that a discarded copy of this graph gave out, so that they are not
+    /// used again. (Every allocation has a node, so there are at least as many new nodes.)
     pub fn retire_like(&mut self, copy: &Graph) {
         self.retire(copy.nodes.len(), copy.allocs.len());
     }
 
-    /// As [`retire_like`](Self::retire_like), of a copy that is gone.
+    /// Does as [`retire_like`](Self::retire_like), for a copy that no longer exists.
     pub fn retire(&mut self, nodes: usize, allocs: usize) {
         while self.nodes.len() < nodes || self.allocs.len() < allocs {
             let node = self.push(Node::new(NodeKind::Work(Work::Empty), &[], Label::default()), &[]);
@@ -192,7 +192,7 @@ impl Graph {
         }
     }
 
-    /// A node that neither allocates nor frees, after all of `dependencies`.
+    /// Adds a node that neither allocates nor frees, after all of `dependencies`.
     ///
     /// # Errors
     /// A bad dependency; an access to an allocation that this graph does not have.
@@ -210,9 +210,9 @@ impl Graph {
         Ok(self.push(Node::new(NodeKind::Work(work), accesses, label), dependencies))
     }
 
-    /// A mem alloc node (CUDA: `cuGraphAddMemAllocNode`). In a graph with fixed addresses the allocation has its own
-    /// from now on; they are those of an earlier one where that one's free comes before this node by edges that are
-    /// there.
+    /// Adds a mem alloc node (CUDA: `cuGraphAddMemAllocNode`). In a graph with fixed addresses the allocation has its
+    /// addresses from now on. They are those of an earlier allocation if the free of that one comes before this node by
+    /// edges that exist.
     ///
     /// # Errors
     /// A bad dependency, 0 bytes, or no addresses left ([`extend`](Self::extend) and try again).
@@ -243,11 +243,11 @@ impl Graph {
         Ok((node, alloc))
     }
 
-    /// A mem free node (CUDA: `cuGraphAddMemFreeNode`). That an allocation of another graph is freed by one graph only
-    /// is for whoever knows all graphs.
+    /// Adds a mem free node (CUDA: `cuGraphAddMemFreeNode`). The caller, who knows all graphs, ensures that only one
+    /// graph frees an allocation of another graph.
     ///
     /// # Errors
-    /// A bad dependency; memory that is no alloc node's; a second free of one allocation.
+    /// A bad dependency; memory that is not an alloc node's; a second free of one allocation.
     pub fn add_free(&mut self, dependencies: &[NodeId], memory: Memory, label: Label) -> Result<NodeId, GraphError> {
         self.check_dependencies(dependencies)?;
         self.check_memory(memory)?;
@@ -273,8 +273,8 @@ impl Graph {
         Ok(self.push(Node::new(NodeKind::MemFree(memory), &[], label), dependencies))
     }
 
-    /// A whole graph as one node, as it is now. Its memory is known to this graph's nodes as [`Memory::Foreign`] of the
-    /// child's number, where the child is in here once.
+    /// Adds a whole graph as one node, as it is now. If the child is contained once, this graph's nodes can name its
+    /// memory, as [`Memory::Foreign`] with the child's number.
     ///
     /// # Errors
     /// A bad dependency; nesting deeper than [`DEPTH_MAX`].
@@ -299,7 +299,7 @@ impl Graph {
         Ok(self.push(Node::new(NodeKind::Child(child), &[], label), dependencies))
     }
 
-    /// The child graphs that use an allocation of this graph.
+    /// Returns the child nodes that use an allocation of this graph.
     pub fn children_using(&self, alloc: GraphAllocId) -> impl Iterator<Item = NodeId> + '_ {
         let memory = Memory::Foreign { graph: self.id, alloc };
         let nodes = if self.depth > 1 { &self.nodes[..] } else { &[] };
@@ -308,7 +308,7 @@ impl Graph {
         using.map(|(at, _)| NodeId(at as u32))
     }
 
-    /// Whether a node uses some memory, those of child graphs included.
+    /// Returns `true` if a node uses some memory, nodes of child graphs included.
     fn uses(&self, memory: Memory) -> bool {
         self.nodes().any(|(_, node)| match &node.kind {
             NodeKind::Child(child) => child.uses(memory),
@@ -316,7 +316,7 @@ impl Graph {
         })
     }
 
-    /// Conditional nodes are not built: always an error that says so.
+    /// Conditional nodes are not supported: always returns an error that says so.
     ///
     /// # Errors
     /// Always.
@@ -324,10 +324,10 @@ impl Graph {
         Err(GraphError::Conditional)
     }
 
-    /// An edge between two nodes that are there.
+    /// Adds an edge between two existing nodes.
     ///
     /// # Errors
-    /// An unknown node; an edge that is there already or would close a circle.
+    /// An unknown node; an edge that exists already or would close a cycle.
     pub fn add_edge(&mut self, from: NodeId, to: NodeId) -> Result<(), GraphError> {
         self.check_node(from)?;
         self.check_node(to)?;
@@ -349,7 +349,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Removes an edge. Where two allocations share addresses because of it, instantiation says so.
+    /// Removes an edge. If two allocations share addresses because of it, instantiation reports that.
     ///
     /// # Errors
     /// There is no such edge.
@@ -365,7 +365,7 @@ impl Graph {
         Ok(())
     }
 
-    /// Removes a node and its edges; what was before it is not joined to what was after it. Returns what it was.
+    /// Removes a node and its edges. The nodes before it get no edges to those after it. Returns its kind.
     ///
     /// # Errors
     /// An unknown node; an alloc node whose memory another node uses or frees.
@@ -395,21 +395,21 @@ impl Graph {
         Ok(kind)
     }
 
-    /// All nodes so that every edge goes forward.
+    /// Returns all nodes, ordered so that every edge goes forward.
     pub fn topological_order(&self) -> Vec<NodeId> {
         self.ranks.order().into_iter().filter(|node| !self.nodes[node.index()].is_removed).collect()
     }
 
-    /// Whether there is a path from `a` to `b`; not from a node to itself, nor where one was removed.
+    /// Returns `true` if there is a path from `a` to `b`. There is none from a node to itself, or if one was removed.
     ///
     /// # Panics
-    /// Where one of them never was a node.
+    /// If one of them never was a node.
     pub fn reaches(&mut self, a: NodeId, b: NodeId) -> bool {
         self.refresh();
         self.index.reaches(a, b)
     }
 
-    /// The index, brought up to date.
+    /// Brings the index up to date and returns it.
     pub fn refresh(&mut self) -> &Index {
         if self.is_stale {
             self.rebuild();
@@ -417,13 +417,13 @@ impl Graph {
         &self.index
     }
 
-    /// The index as it is, brought up to date by the last [`refresh`](Self::refresh).
+    /// Returns the index as of the last [`refresh`](Self::refresh), which must be up to date.
     pub(super) fn index(&self) -> &Index {
         debug_assert!(!self.is_stale, "refreshed before it is asked");
         &self.index
     }
 
-    /// The cold half of [`refresh`](Self::refresh): after an edge or a node in the middle came or went.
+    /// The cold half of [`refresh`](Self::refresh): for edges or nodes that came or went in the middle.
     #[cold]
     fn rebuild(&mut self) {
         let mut index = Index::with_capacity(self.nodes.len());
@@ -434,7 +434,7 @@ impl Graph {
         (self.index, self.is_stale) = (index, false);
     }
 
-    /// Appends a node that was found right.
+    /// Appends a node that was checked.
     fn push(&mut self, mut node: Node, dependencies: &[NodeId]) -> NodeId {
         let id = NodeId(self.nodes.len() as u32);
         node.before = dependencies.into();
@@ -451,7 +451,7 @@ impl Graph {
         id
     }
 
-    /// Refuses where the graph has a free node for an allocation of its own.
+    /// Refuses if the graph already has a free node for an allocation of its own.
     ///
     /// # Errors
     /// [`GraphError::FreedAlready`].
@@ -466,19 +466,19 @@ impl Graph {
         Ok(())
     }
 
-    /// The node that frees something, with its name and place.
+    /// Returns the name and place of the node that frees something.
     fn describe(&self, by: NodeId) -> String {
         self.site(by, Act::Free).map_or_else(|| by.to_string(), |site| site.describe())
     }
 
-    /// A node as a person finds it, and what it does.
+    /// Returns a node's path, kind, name and place, with one act on memory.
     pub fn site(&self, id: NodeId, act: Act) -> Option<NodeSite> {
         let node = self.node(id)?;
         Some(NodeSite { origin: Origin::from_elem(id, 1), noun: node.kind.noun(), act, label: node.label.clone() })
     }
 
-    /// As [`site`](Self::site), of a node that may be in a child: by the numbers of the child nodes around it, and its
-    /// own.
+    /// Does as [`site`](Self::site), for a node that may be in a child: by the numbers of the child nodes around it,
+    /// then its own.
     pub fn site_at(&self, path: &[NodeId]) -> Option<NodeSite> {
         let (last, around) = path.split_last()?;
         let within = around.iter().try_fold(self, |graph, child| match &graph.node(*child)?.kind {

@@ -1,33 +1,34 @@
-//! Which node comes before which, answered without a walk: a chain cover of the graph.
+//! Decides without a walk if one node comes before another, by a chain cover of the graph.
 //!
-//! The simple version walks the edges for each question. Here every node stands on a *chain*, a sequence of nodes each
-//! of which reaches the next, at a position counted from 1; and it has a *row*: for each chain, the last position on it
-//! that comes before the node. `a` reaches `b` where `b`'s row says so of `a`'s chain: two loads.
+//! The simple version walks the edges for each question. Here every node is on a *chain*, a sequence of nodes each of
+//! which reaches the next, at a position counted from 1. Every node also has a *row*: for each chain, the last position
+//! on it that comes before the node. `a` reaches `b` if `b`'s row has at least `a`'s position for `a`'s chain: two
+//! loads.
 //!
-//! Departures: rows are shared. A node with one dependency on its own chain has that one's row; nodes that fork from
-//! one node share one row made for it. Only where edges meet is a row written, so that a fork into ten thousand nodes
-//! and their join cost two long rows and not ten thousand. Chains are chosen greedily: a node goes on the chain of its
-//! first dependency that is the last of a chain, which gives captured streams a chain each.
+//! Departures: rows are shared. A node with one dependency, on its own chain, has the row of that dependency. Nodes
+//! that fork from one node share one row made for it. A row is written only if edges meet, so a fork into ten thousand
+//! nodes and their join cost two long rows instead of ten thousand. Chains are chosen greedily: a node continues the
+//! chain of its first dependency that is the last of a chain. This gives each captured stream one chain.
 //!
-//! Knows node numbers and dependencies only. Invariants: **chained**: each node of a chain reaches the next.
-//! **exact**: a row holds the last position of each other chain that reaches the node, no more and no less.
+//! Depends on node numbers and dependencies only. Invariants: **chained**: each node of a chain reaches the next.
+//! **exact**: a row holds exactly the last position of each other chain that reaches the node.
 
 use super::node::NodeId;
 
 const NONE: u32 = u32::MAX;
-/// An index has no more cells: 1 GiB of them.
+/// The most cells of an index: 1 GiB of them.
 const CELLS_MAX: usize = 1 << 28;
-/// Chains looked at for one that a node without a chain's end among its dependencies can go on.
+/// The number of chains to examine for one that a node can continue, if none of its dependencies ends a chain.
 const LOOK: usize = 8;
 
-/// A row: cells from `start`; chains beyond `len` do not reach.
+/// A row: `len` cells from `start`. Chains from `len` on do not reach the node.
 #[derive(Clone, Copy, Debug, Default)]
 struct Row {
     start: u32,
     len: u32,
 }
 
-/// Where a node stands.
+/// The position of a node.
 #[derive(Clone, Copy, Debug)]
 struct Spot {
     chain: u32,
@@ -41,45 +42,45 @@ const NOWHERE: Spot = Spot { chain: NONE, position: 0, row: Row { start: 0, len:
 #[derive(Clone, Debug, Default)]
 pub struct Index {
     spots: Vec<Spot>,
-    /// For nodes that others fork from: the row of those.
+    /// The shared rows of the nodes that fork from a node, by that node.
     forks: Vec<Row>,
     cells: Vec<u32>,
-    /// How long each chain is.
+    /// The lengths of the chains.
     lengths: Vec<u32>,
     cursor: usize,
-    /// A row had no room: what it would have known is not known.
+    /// `true` once there was no room for a row: its node then has an empty row.
     is_full: bool,
 }
 
 impl Index {
-    /// An index with room for so many nodes.
+    /// Makes an index with room for `nodes` nodes.
     pub fn with_capacity(nodes: usize) -> Self {
         Self { spots: Vec::with_capacity(nodes), forks: Vec::with_capacity(nodes), ..Self::default() }
     }
 
-    /// Whether the graph is so wide that there was no room for all rows: the index is not exact then.
+    /// Returns `true` if the graph is so wide that there was no room for all rows. The index is not exact then.
     pub fn is_full(&self) -> bool {
         self.is_full
     }
 
-    /// How many chains there are.
+    /// Returns the number of chains.
     pub fn chains(&self) -> usize {
         self.lengths.len()
     }
 
-    /// How many nodes stand on a chain.
+    /// Returns the number of nodes on a chain.
     pub fn chain_length(&self, chain: u32) -> u32 {
         self.lengths[chain as usize]
     }
 
-    /// The chain of a node and its position there, counted from 1.
+    /// Returns the chain of a node and its position there, counted from 1.
     #[inline]
     pub fn spot(&self, node: NodeId) -> (u32, u32) {
         let spot = self.spots[node.index()];
         (spot.chain, spot.position)
     }
 
-    /// The last position on `chain` that comes before or is at `node`; 0 where none does.
+    /// Returns the last position on `chain` that comes before `node` or is `node`'s own, or 0 if there is none.
     #[inline]
     pub fn seen(&self, node: NodeId, chain: u32) -> u32 {
         let spot = self.spots[node.index()];
@@ -89,7 +90,7 @@ impl Index {
         if chain < spot.row.len { self.cells[(spot.row.start + chain) as usize] } else { 0 }
     }
 
-    /// Whether there is a path from `a` to `b`; not from a node to itself.
+    /// Returns `true` if there is a path from `a` to `b`. There is none from a node to itself.
     #[inline]
     pub fn reaches(&self, a: NodeId, b: NodeId) -> bool {
         let (from, to) = (self.spots[a.index()], self.spots[b.index()]);
@@ -99,7 +100,7 @@ impl Index {
         from.chain < to.row.len && self.cells[(to.row.start + from.chain) as usize] >= from.position
     }
 
-    /// Whether `a` is `b` or reaches it.
+    /// Returns `true` if `a` is `b` or reaches it.
     #[inline]
     pub fn reaches_or_is(&self, a: NodeId, b: NodeId) -> bool {
         a == b || self.reaches(a, b)
@@ -118,7 +119,7 @@ impl Index {
         self.forks.push(Row { start: NONE, len: 0 });
     }
 
-    /// Gives a node its place, all of whose dependencies have theirs.
+    /// Gives a node its position. All its dependencies must have theirs.
     pub(super) fn place(&mut self, node: NodeId, dependencies: &[NodeId]) {
         let row = match self.last_of(dependencies) {
             _ if dependencies.is_empty() => Row::default(),
@@ -141,7 +142,7 @@ impl Index {
         self.settle(node, chain, row);
     }
 
-    /// A dependency that comes after all the others, so that they need not be looked at.
+    /// Returns the dependency that comes after all the others, if there is one: the others can be ignored then.
     #[inline]
     fn last_of(&self, dependencies: &[NodeId]) -> Option<NodeId> {
         let (&first, others) = dependencies.split_first()?;
@@ -156,7 +157,7 @@ impl Index {
         self.spots[node.index()] = Spot { chain, position: *length, row };
     }
 
-    /// A chain whose last node is known to whoever has `row`.
+    /// Returns a chain whose last node is in `row`.
     fn ended_chain(&mut self, row: Row) -> Option<u32> {
         for _ in 0..LOOK.min(row.len as usize) {
             self.cursor = (self.cursor + 1) % row.len as usize;
@@ -168,7 +169,7 @@ impl Index {
         None
     }
 
-    /// The row of what depends on `node` alone and stands on another chain.
+    /// Returns the row of a node that depends on `node` alone and is on another chain.
     fn fork_row(&mut self, node: NodeId) -> Row {
         if self.forks[node.index()].start == NONE {
             self.forks[node.index()] = self.merge(Row::default(), &[node]);
@@ -176,7 +177,7 @@ impl Index {
         self.forks[node.index()]
     }
 
-    /// A new row of all that `row` and the nodes know, the nodes included.
+    /// Writes a new row that joins `row`, the rows of the nodes, and the nodes themselves.
     fn merge(&mut self, row: Row, nodes: &[NodeId]) -> Row {
         let reach = |node: &NodeId| {
             let spot = self.spots[node.index()];
@@ -206,7 +207,7 @@ impl Index {
         Row { start: start as u32, len: len as u32 }
     }
 
-    /// Puts `node`, which nothing depends on, after one more.
+    /// Puts `node`, on which nothing depends, after one more node.
     pub(super) fn put_after(&mut self, node: NodeId, dependency: NodeId) {
         if !self.reaches(dependency, node) {
             let row = self.merge(self.spots[node.index()].row, &[dependency]);

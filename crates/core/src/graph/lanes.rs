@@ -1,23 +1,24 @@
-//! Launches seen from inside: order at the precision of nodes, where a graph has external event nodes.
+//! The nodes of a launch in the order of the program, for graphs with external event nodes.
 //!
-//! A launch without such nodes is one point of its stream. With them the outside can come after a part of a launch, so
-//! what the outside can see of it needs points of its own. The simple version gives each node a chain of the order.
-//! Here a chain of the graph's index that holds something visible is a *lane*, a chain of the order; lanes are opened
-//! once for an instance, and since its launches come one after the other each goes on where the one before ended.
+//! A launch without such nodes is one point of its stream. With them an operation outside can come after a part of a
+//! launch, so the visible acts of a launch need points of their own. The simple version gives each node a chain of the
+//! order. Here each chain of the graph's index with a visible node gets a *lane*, a chain of the order. Lanes are
+//! opened once for an instance. Its launches come one after the other, so each launch continues the lanes where the one
+//! before ended.
 //!
-//! How a launch goes, for whoever has the streams (`K` is what the launching stream knows):
-//! 1. the stream waits for the instance's launch before, if that was on another stream;
-//! 2. each [`Demand`](super::Demand) is checked by a [`Standing`]: `K`, and the snapshots of the events its waits wait
-//!    for;
-//! 3. each [`LastAct`](super::LastAct) gets the point of its node: [`Lanes::point`], or the launch's own where that is
-//!    none;
-//! 4. each record node's event becomes one of [`Lanes::exports`]: `K`, what the waits before the node learned, and the
-//!    node's row;
-//! 5. [`Lanes::pass`]: the stream waits for all of [`Lanes::ends`] and for the waits' snapshots, takes its point, and
-//!    is past the launch;
+//! Steps of a launch, for the code that has the streams (`K` is what the launching stream knows):
+//! 1. the stream waits for the launch of the instance before, if that was on another stream;
+//! 2. each [`Demand`](super::Demand) is checked by a [`Standing`]: `K`, and the snapshots of the events that its waits
+//!    wait for;
+//! 3. each [`LastAct`](super::LastAct) gets the point of its node: [`Lanes::point`], or the launch's own if that is
+//!    `None`;
+//! 4. the event of each record node becomes one of [`Lanes::exports`]: `K`, the snapshots that the waits before the
+//!    node waited for, and the node's row;
+//! 5. [`Lanes::pass`]: the stream waits for all of [`Lanes::ends`] and for the waits' snapshots, and takes its point.
+//!    It comes after the launch then;
 //! 6. [`Lanes::advance`].
 //!
-//! Invariants: **one-after-another**: positions of a launch come after those of the one before. **row**: a record
+//! Invariants: **one-after-another**: positions of a launch come after those of the launch before. **row**: a record
 //! exports a lane up to the last node on it that reaches the record node.
 
 use std::sync::Arc;
@@ -30,14 +31,14 @@ use crate::order::{Base, Chain, Knows, Snapshot};
 
 const NONE: u32 = u32::MAX;
 
-/// The lanes of one instance: see the module. None by default.
+/// The lanes of one instance: see the module. Empty by default.
 #[derive(Clone, Debug, Default)]
 pub struct Lanes {
     /// Branch -> lane.
     lane_of: Vec<u32>,
-    /// Lane -> its branch, its chain, how many positions a launch takes.
+    /// Lane -> its branch, its chain, the number of positions that a launch takes.
     lanes: Vec<Lane>,
-    /// Positions left free before each launch's, so that an export has room for its merges.
+    /// The positions left free before each launch's, so that an export has room for its merges.
     headroom: Seq,
 }
 
@@ -52,8 +53,9 @@ struct Lane {
 }
 
 impl Lanes {
-    /// The lanes that an instance needs, on chains that `open` opens: none where nothing in it records events. (CUDA's
-    /// counterpart is hidden in the driver.) `open` is as [`ChainIndices::open`](crate::order::ChainIndices::open).
+    /// Makes the lanes that an instance needs, on chains that `open` opens. There are none if no node records an event.
+    /// (CUDA's counterpart is hidden in the driver.) `open` is as
+    /// [`ChainIndices::open`](crate::order::ChainIndices::open).
     pub fn new(exec: &Exec, mut open: impl FnMut() -> (ChainIndex, Seq)) -> Self {
         let index = exec.index();
         let mut lanes = Lanes { lane_of: vec![NONE; index.chains()], lanes: Vec::new(), headroom: 0 };
@@ -72,24 +74,24 @@ impl Lanes {
         lanes
     }
 
-    /// How many chains of the order it has.
+    /// Returns the number of chains of the order.
     pub fn len(&self) -> usize {
         self.lanes.len()
     }
 
-    /// Whether launches are single points.
+    /// Returns `true` if launches are single points.
     pub fn is_empty(&self) -> bool {
         self.lanes.is_empty()
     }
 
-    /// The point of a node in the launch to come; none where its chain has no lane.
+    /// Returns the point of a node in the next launch, or `None` if its chain has no lane.
     pub fn point(&self, exec: &Exec, node: NodeId) -> Option<Point> {
         let (chain, position) = exec.index().spot(node);
         let lane = self.lanes.get(*self.lane_of.get(chain as usize)? as usize)?;
         Some(self.at(lane, Seq::from(position)))
     }
 
-    /// The point that a node had in the last launch; none where its chain has no lane.
+    /// Returns the point of a node in the last launch, or `None` if its chain has no lane.
     pub fn last_point(&self, exec: &Exec, node: NodeId) -> Option<Point> {
         let (chain, position) = exec.index().spot(node);
         let lane = self.lanes.get(*self.lane_of.get(chain as usize)? as usize)?;
@@ -100,9 +102,10 @@ impl Lanes {
         Point { chain: lane.chain, seq: lane.after + self.headroom + position }
     }
 
-    /// What the events of the record nodes know, one after the other, in the launch to come. `stream` is a snapshot of
-    /// the launching stream before it; `waits` are the wait nodes that wait for something, and for what. Where nothing
-    /// says which of an event's records is the last, it knows what all of these have in common.
+    /// Returns the snapshots of the record nodes' events in the next launch, in the order of the record nodes. `stream`
+    /// is a snapshot of the launching stream before it. `waits` are the wait nodes that wait for something, each with
+    /// its snapshot. If no path decides which of an event's records is the last, the event has what all of these have
+    /// in common.
     pub fn exports(
         &self,
         exec: &Exec,
@@ -126,7 +129,7 @@ impl Lanes {
         exports
     }
 
-    /// The launching stream goes past the launch to come: the point that this is.
+    /// Puts the launching stream after the next launch. Returns the point of the launch.
     pub fn pass(&self, stream: &mut Chain, base: &Arc<Base>, waits: &[(NodeId, Snapshot)]) -> Point {
         for end in self.ends(base) {
             stream.wait(&end);
@@ -137,11 +140,12 @@ impl Lanes {
         stream.submit()
     }
 
-    /// What a record node's event knows, in the launch to come: what the launching stream knows (`stream`, a snapshot
-    /// of it before the launch), what the event waits before the node learned, and all nodes before it.
+    /// Returns the snapshot of a record node's event in the next launch: what the launching stream knows (`stream`, a
+    /// snapshot of it before the launch), the snapshots that the event waits before the node waited for, and all nodes
+    /// before it.
     ///
     /// # Panics
-    /// Where `node` is not a record node of the instance that the lanes are of.
+    /// If `node` is not a record node of the instance of these lanes.
     pub fn export<'a>(
         &self,
         exec: &Exec,
@@ -151,7 +155,7 @@ impl Lanes {
         waited: impl IntoIterator<Item = &'a Snapshot>,
     ) -> Snapshot {
         let target = self.point(exec, node).expect("a record node has a lane");
-        // The merges below take a position each at most, and the last one must be the node's own.
+        // The merges below take at most one position each, and the last position must be the node's own.
         let mut chain = Chain::new(target.chain, target.seq - self.headroom, Arc::clone(base));
         chain.wait(stream);
         waited.into_iter().for_each(|snapshot| {
@@ -168,20 +172,21 @@ impl Lanes {
         chain.snapshot()
     }
 
-    /// The ends of all lanes in the launch to come: the launching stream waits for them, and so is past all of it.
+    /// Returns the ends of all lanes in the next launch. The launching stream waits for them to come after all of it.
     pub fn ends(&self, base: &Arc<Base>) -> impl Iterator<Item = Snapshot> + '_ {
         let base = Arc::clone(base);
         self.lanes.iter().map(move |lane| snapshot(self.at(lane, lane.span), &base))
     }
 
-    /// The launch was made; the next one's points come after its.
+    /// Records that the launch was made: the points of the next launch come after its points.
     pub fn advance(&mut self) {
         for lane in &mut self.lanes {
             lane.after += self.headroom + lane.span;
         }
     }
 
-    /// The last points of all launches, for [`close`](crate::order::ChainIndices::close) when the instance goes.
+    /// Returns the last points of all launches, to [`close`](crate::order::ChainIndices::close) the chains when the
+    /// instance is destroyed.
     pub fn close(self) -> impl Iterator<Item = Point> {
         self.lanes.into_iter().map(|lane| Point { chain: lane.chain, seq: lane.after })
     }
@@ -191,7 +196,7 @@ fn snapshot(point: Point, base: &Arc<Base>) -> Snapshot {
     Chain::new(point.chain, point.seq - 1, Arc::clone(base)).snapshot()
 }
 
-/// Whether the outside can meet what the node does before the launch has completed.
+/// Returns `true` if an operation outside can meet the node's act without coming after the whole launch.
 fn is_visible(exec: &Exec, kind: &NodeKind, accesses: &[super::Access]) -> bool {
     let outlives = |memory: Memory| match memory {
         Memory::Own(alloc) => exec.allocs()[alloc.index()].is_output(),
@@ -205,7 +210,8 @@ fn is_visible(exec: &Exec, kind: &NodeKind, accesses: &[super::Access]) -> bool 
     }
 }
 
-/// Where a node of a launch stands: what the launching stream knows, and what the event waits before the node learned.
+/// The knowledge of a node of a launch: what the launching stream knows, and what the event waits before the node
+/// waited for.
 #[derive(Debug)]
 pub struct Standing<'a, K> {
     /// The launching stream.

@@ -1,23 +1,23 @@
-//! What the nodes of a graph do to one piece of memory, met one after the other, and what of it is wrong.
+//! The uses of one piece of memory by the nodes of a graph, met one after the other, and their faults.
 //!
-//! The law is that of all memory ([`History`]); here the sides are nodes, and the free is met like a use. Departure:
-//! many nodes may read one piece of memory, and to ask of each whether it comes after the others would take the square
-//! of their number. So reads are dropped only now and then, behind as many new ones as were left the last time.
+//! The rules are those of all memory ([`History`]). Here the parties are nodes, and the free is met like a use.
+//! Departure: many nodes may read one piece of memory, and comparing each read with all others would cost the square of
+//! their number. So reads are dropped only from time to time: after as many new reads as were kept the last time.
 //!
-//! Knows nodes by number; who comes before whom it asks. Used where a whole graph is looked at, and where a capture
-//! adds one node after the other, which gets no more edges to what was there before.
+//! Depends on nodes by number; the caller supplies their order. Used for the check of a whole graph, and for a capture,
+//! which adds one node after the other, with no later edges to the nodes before.
 
 use super::node::NodeId;
 use crate::life::{Done, History, Kind};
 use crate::op::{Act, Part};
 
-/// So many reads are kept before they are thinned out.
+/// The least number of reads that are kept before they are thinned out.
 const READS_KEPT: u32 = 16;
 
-/// So many missing edges of one node are looked at together.
+/// The most missing edges of one node that are examined together.
 const ENDS_MAX: usize = 256;
 
-/// What a node does to memory.
+/// An act of a node on memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NodeUse {
     pub(super) node: NodeId,
@@ -30,19 +30,19 @@ impl Done for NodeUse {
     }
 }
 
-/// Where memory of the outside was allocated: before all nodes.
+/// Stands for the alloc node of memory from outside the graph: it comes before all nodes.
 const OUTSIDE: NodeId = NodeId(u32::MAX);
 
-/// What has been done to one piece of memory up to some node.
+/// The uses of one piece of memory up to some node.
 #[derive(Clone, Debug)]
 pub(super) struct Life {
     history: History<NodeUse>,
     pub(super) freed: Option<NodeId>,
-    /// So many reads may still be added as they are.
+    /// The number of reads that may still be added without a comparison.
     spare: u32,
 }
 
-/// A pair of nodes that is wrong.
+/// A wrong pair of nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Wrong {
     pub(super) kind: Kind,
@@ -51,14 +51,14 @@ pub(super) struct Wrong {
 }
 
 impl Life {
-    /// Memory of an alloc node; of the outside, which was there before, where there is none.
+    /// Makes the life of an alloc node's memory. `None` is for memory from outside, which existed before all nodes.
     pub(super) fn new(born: Option<NodeId>) -> Self {
         let born = NodeUse { node: born.unwrap_or(OUTSIDE), act: Act::Allocate };
         Life { history: History::new(born), freed: None, spare: READS_KEPT }
     }
 
-    /// What is wrong with what a node does to some bytes. `is_before` says which nodes come before it, `shares` which
-    /// ones promise, as it does, to share.
+    /// Returns the fault of an act of a node on some bytes. `is_before` holds for the nodes that come before it;
+    /// `shares` holds for those that promise, as it does, to share.
     pub(super) fn check(
         &self,
         later: NodeUse,
@@ -78,8 +78,8 @@ impl Life {
         }
     }
 
-    /// The nodes that must come before what a node does and do not, of those that an edge can put there: so many at
-    /// most, and fewer where one comes after another.
+    /// Returns the nodes that must come before an act of a node and do not, as far as an edge can put them there: at
+    /// most [`ENDS_MAX`], and only the last ones of those that are ordered.
     pub(super) fn ends(
         &self,
         later: NodeUse,
@@ -103,7 +103,7 @@ impl Life {
         ends
     }
 
-    /// Keeps a use.
+    /// Adds a use.
     pub(super) fn add(&mut self, new: NodeUse, part: Part, is_before: impl Fn(NodeId) -> bool) {
         if new.act == Act::Read && self.spare > 0 {
             self.spare -= 1;
@@ -115,12 +115,12 @@ impl Life {
         }
     }
 
-    /// The last uses, by the bytes that have the same.
+    /// Returns the last uses, grouped by bytes with the same uses.
     pub(super) fn by_part(&self) -> impl Iterator<Item = (Part, &[NodeUse])> {
         self.history.by_part()
     }
 
-    /// The nodes of all last uses; one of several parts may come several times.
+    /// Returns the nodes of all last uses. A use of several parts may appear several times.
     pub(super) fn last(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.history.uses().map(|it| it.node)
     }

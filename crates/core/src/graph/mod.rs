@@ -1,30 +1,30 @@
-//! Graphs that own memory: what they are, what is wrong with them, where their memory is.
+//! Graphs that own memory: their nodes, their faults, and the addresses and chunks of their memory.
 //!
-//! Decides and never acts: no stream is captured here, nothing runs, no memory is mapped.
+//! Decides and never acts: nothing here captures a stream, runs work or maps memory.
 //!
 //! | file | one law |
 //! |---|---|
-//! | `node` | numbers, kinds of nodes, what a node says of memory |
-//! | `edges` | an order that all edges agree with; no circle gets in |
-//! | `index` | which node comes before which, in constant time |
-//! | `address` | bytes serve again only after the free, by edges that exist |
-//! | `error` | why a change is refused |
-//! | `named` | nodes and memory that a change names are there |
+//! | `node` | numbers, kinds of nodes, the accesses of a node |
+//! | `edges` | an order that all edges agree with; an edge that would close a cycle is refused |
+//! | `index` | decides in constant time if one node comes before another |
+//! | `address` | bytes are used again only after the free, by edges that exist |
+//! | `error` | the reasons to refuse a change |
+//! | `named` | checks that the nodes and memory that a change names exist |
 //! | `graph` | building: nodes, edges, allocations with their addresses |
-//! | `flat` | child graphs in place of their nodes |
-//! | `fault` | what is wrong, in words |
-//! | `life` | what nodes do to one piece of memory, and what of it is wrong |
-//! | `validate` | is the graph's own order right |
-//! | `place` | symbolic addresses, all together |
-//! | `pins` | lives that nodes name of what other graphs left |
-//! | `summary` | what the outside sees of a graph |
-//! | `copy` | what a graph with fixed addresses cannot be |
-//! | `exec` | instances: what a launch may do and leaves behind |
-//! | `lanes` | launches seen from inside, where events are recorded in them |
-//! | `others` | what other graphs have a say in |
-//! | `uses` | the same, checked for each node as a capture adds it |
-//! | `capture` | streams whose work becomes nodes |
-//! | `backing` | which physical chunks lie under whose launches |
+//! | `flat` | child graphs inlined in place of their nodes |
+//! | `fault` | the text of a fault |
+//! | `life` | the uses of one piece of memory by nodes, and their faults |
+//! | `validate` | checks the order of the nodes of a graph |
+//! | `place` | symbolic addresses, planned together |
+//! | `pins` | lifetimes that nodes name, of memory that launches of other graphs left live |
+//! | `summary` | what a launch requires of, and leaves to, the operations outside the graph |
+//! | `copy` | refusals for graphs with memory nodes at fixed addresses |
+//! | `exec` | instances: what a launch may do and what it leaves live |
+//! | `lanes` | points for the nodes of a launch, if the graph records events |
+//! | `others` | changes that other graphs may forbid |
+//! | `uses` | the checks of `validate`, for each node as a capture adds it |
+//! | `capture` | streams whose operations become nodes |
+//! | `backing` | the physical chunks under the addresses of launches |
 
 mod address;
 mod backing;

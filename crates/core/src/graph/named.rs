@@ -1,4 +1,4 @@
-//! What a change of a graph names: nodes and memory that must be there. Changes nothing.
+//! Checks that the nodes and memory that a change of a graph names exist. Changes nothing.
 
 use super::error::GraphError;
 use super::graph::{Graph, Node, NodeKind};
@@ -9,10 +9,10 @@ impl Graph {
         self.node(id).map(|_| ()).ok_or(GraphError::UnknownNode(id))
     }
 
-    /// Refuses what a new node cannot come after.
+    /// Checks the dependencies of a new node.
     ///
     /// # Errors
-    /// A node that is not there, or is given twice; no room for another node.
+    /// A node that does not exist, or is given twice; no room for another node.
     pub fn check_dependencies(&self, dependencies: &[NodeId]) -> Result<(), GraphError> {
         let to = NodeId(self.nodes.len() as u32);
         if self.index.is_full() {
@@ -35,7 +35,7 @@ impl Graph {
         twice.map_or(Ok(()), |from| Err(GraphError::DuplicateEdge { from, to }))
     }
 
-    /// Whether another graph is in it, as a child at any depth.
+    /// Returns `true` if another graph is contained in it, as a child at any depth.
     pub fn has_child(&self, id: GraphId) -> bool {
         self.nodes().any(|(_, node)| match &node.kind {
             NodeKind::Child(child) => child.id() == id || child.has_child(id),

@@ -1,7 +1,7 @@
-//! What a graph is made of: numbers, kinds of nodes, and what a node says of the memory it uses.
+//! The parts of a graph: numbers, kinds of nodes, and a node's accesses to memory.
 //!
-//! Plain data; knows no edges and no graph. What a node runs (a closure, a copy's addresses) is not here: whoever
-//! builds the graph keeps it in a table of its own by [`NodeId`].
+//! Plain data; depends on no edges and no graph. What a node runs (a closure, a copy's addresses) is not here: the code
+//! that builds the graph keeps it in its own table by [`NodeId`].
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ pub use crate::ids::{GraphId, NodeId};
 use crate::op::{Act, Part, Place};
 
 id! {
-    /// An allocation of one graph, made by one of its mem alloc nodes: dense, counted from 0, not used again.
+    /// An allocation of one graph, made by one of its mem alloc nodes: dense, counted from 0, never used again.
     GraphAllocId(u32), "graph allocation "
 }
 id! {
-    /// An event that outlives graphs, as its owner counts them.
+    /// An event that outlives graphs, numbered by its owner.
     EventKey(u64), "event "
 }
 
@@ -27,56 +27,56 @@ id! {
 pub enum Memory {
     /// An allocation of the node's own graph.
     Own(GraphAllocId),
-    /// An allocation of another graph (or of a child graph): which of its lives is meant is known at launch only.
+    /// An allocation of another graph (or of a child graph). Its lifetime is known at launch only.
     Foreign {
-        /// Whose.
+        /// The graph that allocates it.
         graph: GraphId,
-        /// Which of its allocations.
+        /// The allocation in that graph.
         alloc: GraphAllocId,
     },
-    /// One life of an allocation outside all graphs.
+    /// One lifetime of an allocation outside all graphs.
     External {
         /// Its number on its device.
         id: AllocId,
-        /// Which of its lives.
+        /// The number of its lifetime.
         generation: u64,
     },
 }
 
-/// What a node does to memory: [`Act::Read`] or [`Act::Write`].
+/// An access of a node to memory: [`Act::Read`] or [`Act::Write`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
     /// The memory.
     pub memory: Memory,
-    /// Read or write; anything else is taken for a write.
+    /// Read or write; any other act counts as a write.
     pub act: Act,
-    /// Which bytes of it.
+    /// The bytes.
     pub part: Part,
 }
 
 impl Access {
-    /// An access to all bytes of the memory.
+    /// Makes an access to all bytes of the memory.
     pub fn whole(memory: Memory, act: Act) -> Self {
         Access { memory, act, part: Part::WHOLE }
     }
 
-    /// What it does: a read, or else a write.
+    /// Returns read or write.
     pub(super) fn kind(&self) -> Act {
         if self.act == Act::Read { Act::Read } else { Act::Write }
     }
 }
 
-/// What a person calls a node, and where it was made.
+/// The name of a node, and the place where it was made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Label {
-    /// A name, if it was given one.
+    /// The name, if it was given one.
     pub name: Option<Arc<str>>,
     /// The line that made it.
     pub place: Place,
-    /// The stream that it was captured on; none where it was added by hand.
+    /// The stream that it was captured on, or `None` if it was not captured.
     pub stream: Option<StreamId>,
-    /// The device that does it, where that is known: wherever the graph is launched, a node stays on the device that it
-    /// was captured on.
+    /// The device that runs it, if known. A node stays on the device that it was captured on, wherever the graph is
+    /// launched.
     pub device: Option<DeviceId>,
 }
 
@@ -91,22 +91,22 @@ impl From<&str> for Label {
 pub enum Work {
     /// A kernel.
     Kernel,
-    /// A copy of bytes.
+    /// A copy.
     Copy,
-    /// Bytes set to one value.
+    /// A memset.
     Memset,
-    /// A function that runs on the host.
+    /// A host function.
     HostFunction,
-    /// Nothing: a place where edges meet.
+    /// An empty node: it only joins edges.
     Empty,
-    /// Records an event that the outside can wait for.
+    /// Records an event that streams outside the graph can wait for.
     EventRecord(EventKey),
-    /// Waits for an event that the outside records.
+    /// Waits for an event that is recorded outside the graph.
     EventWait(EventKey),
 }
 
 impl Work {
-    /// The kind in words.
+    /// Returns the name of the kind.
     pub fn noun(self) -> &'static str {
         match self {
             Work::Kernel => "kernel",
@@ -120,9 +120,9 @@ impl Work {
     }
 }
 
-/// Where a node comes from: its number in the outermost graph; for a node of a child graph the number of the child node
+/// The path of a node: its number in the outermost graph. For a node of a child graph, the number of the child node
 /// there, then the number in the child, and so on.
 pub type Origin = SmallVec<[NodeId; 1]>;
 
-/// How deep graphs may be nested.
+/// The most levels of nested graphs.
 pub const DEPTH_MAX: usize = 64;

@@ -1,7 +1,7 @@
-//! Changes of memory nodes that other graphs have a say in: one node of all graphs frees the memory of an alloc node,
-//! and a graph that has moved into another one keeps the memory nodes that it has.
+//! Changes of memory nodes that other graphs may forbid: only one node of all graphs frees the memory of an alloc node,
+//! and a graph that has moved into another one keeps its memory nodes.
 //!
-//! Knows one graph. Who keeps all graphs says what the others are.
+//! Depends on one graph. The caller knows all graphs and passes the facts about the others.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::error::GraphError;
 use super::graph::{Graph, NodeKind};
 use super::node::{GraphAllocId, GraphId, Label, Memory, NodeId};
 
-/// What other graphs say of a change.
+/// The facts about other graphs that decide a change.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Others {
     /// The holder of the graph's fixed addresses.
@@ -21,7 +21,7 @@ pub struct Others {
 
 impl Graph {
     /// Returns the allocation that no other graph may free once this graph has a free node for `memory`. The memory of
-    /// a child graph is not such: each launch of this graph frees it, whatever the child's own launches do.
+    /// a child graph is excluded: each launch of this graph frees it, independently of launches of the child itself.
     pub fn freed_alone(&self, memory: Memory) -> Option<(GraphId, GraphAllocId)> {
         match memory {
             Memory::Own(alloc) => self.alloc(alloc).map(|_| (self.id(), alloc)),

@@ -1,23 +1,23 @@
-//! Lives that nodes name of what other graphs' launches left.
+//! The lifetimes that nodes name, of memory that launches of other graphs left live.
 //!
-//! Memory of an alloc node has one name in a graph, [`Memory::Foreign`], whether a node names the alloc node or one
-//! life that a launch gave it: with two names a use by one and a free by the other could not be compared. Which life
-//! was named stands beside it, here, and each launch must find that one. Knows names only.
+//! Memory of an alloc node has one name in a graph, [`Memory::Foreign`], for nodes that name the alloc node and for
+//! nodes that name one lifetime of it. With two names, a use by one name and a free by the other could not be compared.
+//! The lifetime that was named is kept here, and each launch must find that one. Depends on names only.
 
 use super::graph::Graph;
 use super::node::{GraphAllocId, GraphId, Memory};
 use crate::ids::AllocId;
 
-/// One life of another graph's memory: a launch that finds a later one there is refused.
+/// One lifetime of another graph's memory. A launch that finds a later lifetime there is refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Pin {
     /// The graph that allocates it.
     pub graph: GraphId,
-    /// Which of its allocations.
+    /// The allocation in that graph.
     pub alloc: GraphAllocId,
     /// The allocation outside of graphs.
     pub id: AllocId,
-    /// Which of its lives.
+    /// The number of its lifetime.
     pub generation: u64,
 }
 
@@ -29,7 +29,7 @@ impl Pin {
 }
 
 impl Graph {
-    /// What its nodes name by one life.
+    /// Returns the lifetimes that its nodes name.
     pub(super) fn pins(&self) -> impl Iterator<Item = Pin> + '_ {
         self.pins.iter().map(|(&(id, generation), &(graph, alloc))| Pin { graph, alloc, id, generation })
     }
@@ -39,13 +39,13 @@ impl Graph {
         self.pins.insert((id, generation), (graph, alloc));
     }
 
-    /// The name of a life that was [pinned](Self::pin) before.
+    /// Returns the name of a lifetime that was [pinned](Self::pin) before.
     pub fn pinned(&self, id: AllocId, generation: u64) -> Option<Memory> {
         let (graph, alloc) = *self.pins.get(&(id, generation))?;
         Some(Memory::Foreign { graph, alloc })
     }
 
-    /// The life that nodes mean by this memory, where they named one.
+    /// Returns the lifetime that nodes mean by this memory, if they named one.
     pub fn pin_of(&self, memory: Memory) -> Option<Pin> {
         let Memory::Foreign { graph, alloc } = memory else { return None };
         self.pins().find(|pin| (pin.graph, pin.alloc) == (graph, alloc))

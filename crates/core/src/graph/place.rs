@@ -1,10 +1,10 @@
-//! Addresses for allocations that have none before instantiation: all placed together, lifetimes as a partial order.
+//! Addresses for allocations that have none before instantiation, planned together with lifetimes as a partial order.
 //!
-//! What shares bytes and what does not is the planner's to find; here a graph becomes its question. Beyond
-//! [`PLANNED_MAX`] allocations (the question has a bit for each pair) they are placed one after the other in the order
-//! of the nodes, as in a graph with fixed addresses. Knows a checked graph: every free comes after its allocation.
+//! The planner finds which allocations share bytes; here a graph becomes its problem. More than [`PLANNED_MAX`]
+//! allocations are placed one after the other in the order of the nodes, as in a graph with fixed addresses, because
+//! the problem has a bit for each pair. Requires a checked graph: every free comes after its allocation.
 //!
-//! Invariant **disjoint**: two allocations share a byte only where the free of one reaches the alloc node of the other.
+//! Invariant **disjoint**: two allocations share a byte only if the free of one reaches the alloc node of the other.
 
 use super::address::{Addresses, GRAIN};
 use super::flat::Flat;
@@ -13,19 +13,19 @@ use super::node::{GraphAllocId, Memory};
 use crate::plan::{Buffer, Problem, first_fit};
 use crate::units::{Range, round_up};
 
-/// No more allocations are planned together.
+/// The most allocations that are planned together.
 pub const PLANNED_MAX: usize = 2048;
 
-/// Where allocations without addresses go.
+/// The places of the allocations without addresses.
 #[derive(Debug, Default)]
 pub(super) struct Placed {
-    /// Which, and where each is from the start of the room.
+    /// The allocations, each with its range relative to the start of the room.
     pub(super) ranges: Vec<(GraphAllocId, Range)>,
-    /// Bytes for all of them, in whole granules.
+    /// The bytes for all of them, in whole granules.
     pub(super) room: u64,
 }
 
-/// Places the allocations that have no addresses; none where they pass the address space.
+/// Places the allocations that have no addresses. Returns `None` if they exceed the address space.
 pub(super) fn place(flat: &Flat) -> Option<Placed> {
     let is_unplaced = |at: &usize| flat.allocs[*at].node.is_some() && flat.allocs[*at].range.is_none();
     let unplaced: Vec<usize> = (0..flat.allocs.len()).filter(is_unplaced).collect();
@@ -40,13 +40,13 @@ pub(super) fn place(flat: &Flat) -> Option<Placed> {
     Some(Placed { ranges: allocs.zip(ranges).collect(), room })
 }
 
-/// What an allocation of `bytes` takes, and what its start is a multiple of.
+/// Returns the size and alignment of an allocation of `bytes`.
 fn buffer(granularity: u64, bytes: u64) -> Buffer {
     let alignment = if bytes < granularity { GRAIN } else { granularity };
     Buffer::new(bytes.div_ceil(alignment) * alignment).aligned(alignment)
 }
 
-/// None where there is no plan: the sizes pass the address space.
+/// Returns `None` if there is no plan: the sizes exceed the address space.
 fn plan(flat: &Flat, unplaced: &[usize]) -> Option<Vec<Range>> {
     let buffers: Vec<Buffer> = unplaced.iter().map(|&at| buffer(flat.granularity, flat.allocs[at].bytes)).collect();
     let ends = unplaced.iter().map(|&at| (flat.allocs[at].freed, flat.allocs[at].node));

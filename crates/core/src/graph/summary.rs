@@ -1,12 +1,13 @@
-//! What an instantiated graph is to the world outside it: made once, looked at by each launch.
+//! The summary of an instance: the order that each launch requires of operations outside the graph, and the last acts
+//! that they can see. Made once, examined by each launch.
 //!
-//! The simple version goes through all nodes at each launch. A launch asks the same of every node that stands after the
-//! same event waits, so that one entry for each piece of memory (and set of waits) is enough; and of what it did the
-//! outside can meet only the last uses. Nodes that do the same to bytes side by side are one entry for all of these. So
-//! the cost of a launch follows the outside memory, not the graph.
+//! The simple version goes through all nodes at each launch. A launch asks the same of every node that comes after the
+//! same event waits, so one entry for each piece of memory (and set of waits) is enough. Of what the launch did, the
+//! operations outside can meet only the last uses. Nodes with the same act on adjacent bytes share one entry. So the
+//! cost of a launch depends on the outside memory, not on the graph.
 //!
-//! Knows nodes; nothing of streams. Invariants: **first**: if every [`Demand`] is met, so is every node's. **last**:
-//! what comes after every [`LastAct`] on some memory comes after all that the graph did to it.
+//! Depends on nodes; not on streams. Invariants: **first**: if every [`Demand`] is met, every node's demand is met.
+//! **last**: what comes after every [`LastAct`] on some memory comes after all acts of the graph on it.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -19,7 +20,7 @@ use super::validate::{Lives, Outside};
 use crate::ids::DeviceId;
 use crate::op::{Act, Part};
 
-/// Something that a launch must find right: an act on memory of the outside.
+/// An act on memory from outside the graph that each launch has to check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Demand {
     /// The memory.
@@ -28,33 +29,34 @@ pub struct Demand {
     pub act: Act,
     /// The bytes: of all these nodes together.
     pub part: Part,
-    /// The first node that does it to each part, in their order; for people.
+    /// The first node that does it to each part, in the order of the nodes; for reports.
     pub nodes: Box<[(NodeId, Part)]>,
-    /// Whether it looks for races, or promises to share.
+    /// `true` if it promises to share bytes with unordered nodes, so that races are not checked.
     pub may_share: bool,
-    /// The device that does it, where that is not the launching stream's.
+    /// The device that does it, if it is not the launching stream's.
     pub device: Option<DeviceId>,
-    /// The event waits that come before it: what they learned counts for it, beside what the launching stream knows.
+    /// The event waits that come before it. It comes after what the launching stream knows and after what these waited
+    /// for.
     pub waits: SmallVec<[NodeId; 2]>,
 }
 
-/// Something that a launch leaves behind: a last act on memory that the outside can see. Where the graph records no
-/// events the launch is one point: at most one use of each memory of the outside (a write, if there is one), and of an
-/// output its allocation alone.
+/// A last act of a launch on memory that operations outside can see. If the graph records no events, the launch is one
+/// point: there is at most one use of each memory from outside (a write, if there is one), and for an output only its
+/// allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LastAct {
-    /// The memory: of the outside, or an output of the graph.
+    /// The memory: from outside, or an output of the graph.
     pub memory: Memory,
-    /// What was done: allocated (outputs), read, written or freed.
+    /// The act: an allocation (outputs), a read, a write or a free.
     pub act: Act,
-    /// To which bytes.
+    /// The bytes.
     pub part: Part,
-    /// By which node.
+    /// The node.
     pub node: NodeId,
 }
 
 impl LastAct {
-    /// The node that did it to some of these bytes, of all nodes of the graph: one last act may stand for several.
+    /// Returns the node that did it to some of these bytes. A last act may stand for several nodes of the graph.
     #[cold]
     pub fn doer(&self, nodes: &[FlatNode], part: Part) -> NodeId {
         let did = |it: &Access| it.memory == self.memory && it.kind() == self.act && it.part.overlaps(part);
@@ -64,21 +66,22 @@ impl LastAct {
     }
 }
 
-/// A graph as the outside sees it: see the module.
+/// A graph as the operations outside see it: see the module.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Uses and frees of outside memory, in the order of the nodes.
     pub demands: Vec<Demand>,
-    /// What stays of it, and of the outputs.
+    /// The last acts on that memory, and on the outputs.
     pub last_acts: Vec<LastAct>,
-    /// Nodes that record an event.
+    /// The nodes that record an event.
     pub records: Vec<(NodeId, EventKey)>,
-    /// Nodes that wait for one.
+    /// The nodes that wait for an event.
     pub waits: Vec<(NodeId, EventKey)>,
-    /// Those of them that do not come before every node which records the same event, rising: what the event holds at
-    /// the launch may be overwritten by then, and the edges of the graph say the rest.
+    /// The waits that do not come before every node that records the same event, sorted. The event of before the launch
+    /// may be overwritten by then; the edges of the graph decide the rest.
     own_waits: Vec<NodeId>,
-    /// For each event that is recorded, its records that no other of them comes after, as places in `records`, rising.
+    /// For each event that is recorded, its records that no other of its records comes after, as sorted indices in
+    /// `records`.
     last_records: Vec<SmallVec<[usize; 1]>>,
 }
 
@@ -108,7 +111,7 @@ impl Summary {
         summary
     }
 
-    /// How records and waits of one event stand to each other.
+    /// Finds the order of the records and waits of each event.
     fn order_events(&mut self, flat: &Flat) {
         let mut records: FxHashMap<EventKey, Vec<usize>> = FxHashMap::default();
         for (at, (_, key)) in self.records.iter().enumerate() {
@@ -123,7 +126,7 @@ impl Summary {
         self.last_records = records
             .into_values()
             .map(|records| {
-                // Nodes come after none of a higher number (forward).
+                // No node comes after one with a higher number (forward).
                 let is_last = |(at, record): &(usize, &usize)| {
                     let mut later = records[at + 1..].iter();
                     !later.any(|later| reaches(self.records[**record].0, self.records[*later].0))
@@ -134,13 +137,13 @@ impl Summary {
         self.last_records.sort_unstable();
     }
 
-    /// For each event that is recorded, its records that no other of them comes after: places in
-    /// [`records`](Self::records), rising.
+    /// Returns, for each event that is recorded, its records that no other of its records comes after, as sorted
+    /// indices in [`records`](Self::records).
     pub fn last_records(&self) -> impl Iterator<Item = &[usize]> {
         self.last_records.iter().map(|last| &**last)
     }
 
-    /// Whether a wait node may wait for a record of the same launch.
+    /// Returns `true` if a wait node may wait for a record of the same launch.
     pub fn waits_for_own(&self, wait: NodeId) -> bool {
         self.own_waits.binary_search(&wait).is_ok()
     }
@@ -180,7 +183,7 @@ impl Summary {
             }
             return;
         }
-        // The whole launch is one point: one last act says it all, a write before a read.
+        // The whole launch is one point, so one last act stands for all of them, a write rather than a read.
         let begin = self.last_acts.len();
         for (part, uses) in life.by_part() {
             let write = uses.iter().rev().find(|it| it.act == Act::Write);
@@ -193,8 +196,8 @@ impl Summary {
     }
 }
 
-/// Of demands that differ in their bytes only those with bytes side by side become one, in the place of the first of
-/// them; the others.
+/// Joins demands that differ only in their bytes, if their bytes are adjacent or overlap. The joined demand takes the
+/// place of the first of them. Returns the others.
 fn merge(demands: &mut [Demand], mut alike: Vec<usize>) -> Vec<usize> {
     alike.sort_by_key(|at| demands[*at].part);
     let mut groups: Vec<(Part, Vec<usize>)> = Vec::new();

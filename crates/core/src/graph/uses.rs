@@ -1,10 +1,10 @@
-//! The memory of a capture, looked at with each node that is added: what is wrong is refused at the line that makes it.
+//! The memory of a capture, checked with each node that is added: a fault is reported at the line that causes it.
 //!
-//! A captured node comes after its stream's tails and gets no other edges to what is there before. So whether an
-//! alloc node, a free node or another use comes before it is known when it is made, for good. What is not known yet is
-//! left to the check of the whole graph: memory of child graphs.
+//! A captured node comes after its stream's tails and gets no other edges to existing nodes. So when it is made, it is
+//! known for good if an alloc node, a free node or another use comes before it. The check of the whole graph finds what
+//! is not known yet: the memory of child graphs.
 //!
-//! Knows a graph and what its nodes say of memory; no streams.
+//! Depends on a graph and its nodes' accesses; not on streams.
 
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
@@ -16,17 +16,18 @@ use super::node::{Access, GraphAllocId, Label, Memory, NodeId};
 use crate::life::Kind;
 use crate::op::{Act, Part};
 
-/// What the nodes of a capture did so far: see the module.
+/// The uses of memory by the nodes of a capture so far: see the module.
 #[derive(Debug, Default)]
 pub struct Uses {
     lives: FxHashMap<Memory, Life>,
 }
 
 impl Uses {
-    /// Whether a node that comes after `tails` may use memory like this; `noun` and `label` are for words. Fine: `Ok`.
+    /// Checks that a node that comes after `tails` may use memory like this. `noun` and `label` are for the fault's
+    /// text.
     ///
     /// # Errors
-    /// The first pair that is wrong.
+    /// The first wrong pair.
     pub fn check(
         &self,
         graph: &mut Graph,
@@ -43,7 +44,7 @@ impl Uses {
             let shares = |other| may_share && graph.node(other).is_some_and(|node| node.may_share);
             let is_before = |node| is_before(graph, tails, node);
             let wrong = self.of(graph, access.memory, |life| life.check(later, access.part, is_before, shares))?;
-            // The free was captured before: the use is the one that comes too late.
+            // The free was captured before, so the use is the later one.
             let wrong = match wrong.kind {
                 Kind::FreeBeforeUse => Wrong { kind: Kind::UseAfterFree, earlier: wrong.later, later: wrong.earlier },
                 _ => wrong,
@@ -60,10 +61,10 @@ impl Uses {
         Err(fault)
     }
 
-    /// Whether a node that comes after `tails` may free memory.
+    /// Checks that a node that comes after `tails` may free memory.
     ///
     /// # Errors
-    /// The pair that is wrong.
+    /// The wrong pair.
     pub fn check_free(
         &self,
         graph: &mut Graph,
@@ -83,7 +84,7 @@ impl Uses {
         Err(fault)
     }
 
-    /// Adds the nodes from which an edge to the new node is missing, as far as it is about this memory.
+    /// Adds the nodes from which an edge to the new node is missing, as far as this memory is concerned.
     #[cold]
     fn add_ends(
         &self,
@@ -108,7 +109,7 @@ impl Uses {
         }
     }
 
-    /// A node was added.
+    /// Records that a node was added.
     pub fn added(&mut self, graph: &mut Graph, id: NodeId) {
         graph.refresh();
         let Some(node) = graph.node(id) else { return };
@@ -121,13 +122,13 @@ impl Uses {
         }
     }
 
-    /// The last uses of some memory, for what has to come after all of them.
+    /// Returns the last uses of some memory, for an operation that must come after all of them.
     pub fn last(&self, memory: Memory) -> impl Iterator<Item = NodeId> + '_ {
         self.lives.get(&memory).into_iter().flat_map(Life::last)
     }
 
-    /// The dependencies of a free node after all uses of memory of the graph: its last uses and the children that use
-    /// it, or else its alloc node.
+    /// Returns the dependencies of a free node that comes after all uses of an allocation of the graph: the last uses
+    /// and the children that use it, or its alloc node if there are none.
     pub fn ends_of(&self, graph: &Graph, alloc: GraphAllocId) -> SmallVec<[NodeId; 4]> {
         let used = self.last(Memory::Own(alloc)).chain(graph.children_using(alloc));
         let mut ends: SmallVec<[NodeId; 4]> = used.collect();
@@ -143,7 +144,7 @@ impl Uses {
         self.lives.entry(memory).or_insert_with(|| Life::new(born(graph, memory)))
     }
 
-    /// Asks a life; a new one, where nothing was done to the memory so far.
+    /// Calls `ask` with the life of the memory, or with a new one if nothing was done to the memory so far.
     fn of<R>(&self, graph: &Graph, memory: Memory, ask: impl FnOnce(&Life) -> R) -> R {
         match self.lives.get(&memory) {
             Some(life) => ask(life),
@@ -152,18 +153,18 @@ impl Uses {
     }
 }
 
-/// Whether `node` comes before whatever comes after `tails`.
+/// Returns `true` if `node` comes before a node that comes after `tails`.
 fn is_before(graph: &Graph, tails: &[NodeId], node: NodeId) -> bool {
     tails.iter().any(|&tail| graph.index().reaches_or_is(node, tail))
 }
 
-/// The alloc node of memory of the graph itself.
+/// Returns the alloc node of the graph's own memory.
 fn born(graph: &Graph, memory: Memory) -> Option<NodeId> {
     let Memory::Own(alloc) = memory else { return None };
     graph.alloc(alloc).map(|alloc| alloc.node)
 }
 
-/// Both sides in words; `new` is the node that was not added.
+/// Makes the fault with both nodes. `new` is the node that was not added.
 #[cold]
 fn fault(graph: &Graph, memory: Memory, wrong: Wrong, new: (NodeId, &'static str, &Label)) -> Box<GraphFault> {
     let site = |NodeUse { node: id, act }| match graph.node(id).filter(|_| id != new.0) {
@@ -177,7 +178,7 @@ fn fault(graph: &Graph, memory: Memory, wrong: Wrong, new: (NodeId, &'static str
         let name = graph.node(alloc.node).and_then(|node| node.label.name.as_deref());
         subject = FaultSubject { memory, bytes: Some(alloc.bytes), name: name.map(str::to_owned) };
     }
-    // Nothing comes after the node that is new.
+    // No node comes after the new one.
     let (earlier, later, is_turned) = (site(wrong.earlier), site(wrong.later), false);
     Box::new(GraphFault { kind: wrong.kind, subject, earlier, ends: Vec::new(), later, is_turned })
 }

@@ -1,8 +1,8 @@
-//! Is the graph's own order right?
+//! The check of a graph's own order.
 //!
-//! One pass over the nodes, each after all that come before it, with one `Life` for each piece of memory. Every pair of
-//! nodes is compared by the index. Knows no stream and no launch: what needs the outside is left to
-//! [`Summary`](super::Summary).
+//! One pass over the nodes, each after all that come before it, with one `Life` for each piece of memory. The index
+//! compares every pair of nodes. Depends on no stream and no launch: [`Summary`](super::Summary) has what needs the
+//! operations outside the graph.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use super::node::{Access, GraphAllocId, Memory, NodeId, Work};
 use crate::life::Kind;
 use crate::op::{Act, Part};
 
-/// No more faults are listed: a missing edge often has many.
+/// The most faults that are listed: a missing edge often causes many.
 pub const FAULTS_MAX: usize = 16;
 
-/// An act on memory from outside.
+/// An act on memory from outside the graph.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Outside {
     pub(super) node: NodeId,
@@ -29,16 +29,16 @@ pub(super) struct Outside {
     pub(super) part: Part,
 }
 
-/// The lives of all memory that a graph touches.
+/// The lives of all memory that a graph uses.
 #[derive(Debug, Default)]
 pub(super) struct Lives {
     pub(super) own: Vec<Life>,
-    /// Of memory that is not the graph's own, in the order in which it is met.
+    /// The lives of memory that is not the graph's own, in the order in which it is met.
     pub(super) outside: Vec<(Memory, Life)>,
     by_memory: FxHashMap<Memory, u32>,
-    /// Which acts on all bytes were met before on each, a bit for each kind.
+    /// The acts on all bytes that were met before on each, one bit for each kind of act.
     met: Vec<u8>,
-    /// The first act of each kind on each of them, and those on parts; all acts where the graph waits for events.
+    /// The first act of each kind on each of them, and the acts on parts. All acts if the graph waits for events.
     pub(super) acts: Vec<Outside>,
     has_waits: bool,
 }
@@ -63,7 +63,7 @@ impl Lives {
         at as usize
     }
 
-    /// Notes an act on memory from outside, if it is one that matters outside.
+    /// Keeps an act on memory from outside, if launches have to check it.
     #[inline]
     fn note(&mut self, act: Outside, may_share: bool) {
         if matches!(act.memory, Memory::Own(_)) {
@@ -78,7 +78,7 @@ impl Lives {
     }
 }
 
-/// Looks for faults: see the module. Also what happens to memory, for the summary.
+/// Looks for faults: see the module. Also returns the lives of the memory, for the summary.
 pub(super) fn validate(flat: &Flat) -> (Lives, Vec<GraphFault>) {
     let has_waits = flat.nodes.iter().any(|node| matches!(node.kind, NodeKind::Work(Work::EventWait(_))));
     let own = flat.allocs.iter().map(|alloc| Life::new(alloc.node)).collect();
@@ -134,7 +134,8 @@ impl Check<'_> {
         }
     }
 
-    /// Allocations that share a byte live one after the other: each begins after the free of whatever lay there last.
+    /// Checks that allocations that share a byte live one after the other: each must come after the free of the one
+    /// that was last there.
     fn shared_bytes(&mut self) {
         let flat = self.flat;
         let mut last: BTreeMap<u64, (u64, GraphAllocId)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The checker forgets what is over: its tables are as large after ten million operations as after a few.
+//! The checker forgets completed work: its tables are as large after ten million operations as after a few.
 
 use millpond_core::check::{Checker, Settings};
 use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
@@ -30,7 +30,7 @@ fn memory_is_flat_in_the_length_of_the_program() {
     check(alloc(kept, long_lived), &mut checker, &mut findings);
     let mut entries = Vec::new();
     for round in 0..ROUNDS {
-        // A stream, an event and an allocation of each round's own; the numbers of the latter two are given out again.
+        // A stream, an event and an allocation for each round. The numbers of events and allocations are used again.
         let stream = StreamId(2 + round as u32);
         let event = EventId(round as u32 % 8);
         let memory = Memory { generation: round / 16, ..Memory::first(round as u32 % 16) };
@@ -61,6 +61,6 @@ fn memory_is_flat_in_the_length_of_the_program() {
     }
     assert!(findings.is_empty(), "{}", findings[0]);
     assert!(count > 10_000_000, "{count} operations");
-    // Freed names are remembered up to a bound; from then on nothing grows.
+    // Freed names are remembered up to a bound. From then on nothing grows.
     assert_eq!(entries[2], entries[6], "{entries:?}");
 }

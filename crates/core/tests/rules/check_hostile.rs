@@ -1,4 +1,4 @@
-//! Operations that no program of ours makes, as a damaged trace may have them: findings, and never a panic.
+//! Operations that this project's programs never make, as a damaged trace may contain them: findings, but no panic.
 
 use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::ids::{DeviceId, ExecId, GraphId, HostId, StreamId};
@@ -26,7 +26,8 @@ fn graph_that_leaves(graph: GraphId, memory: Memory) -> [What; 2] {
     ]
 }
 
-/// The memory of the first instance is looked up in the one that has its number.
+/// A second instance with the number of the first one is refused; the later operations still name the first one's
+/// memory.
 #[test]
 fn an_instance_keeps_its_number() {
     let (m, s, t, exec) = (Memory::first(1), StreamId(1), StreamId(2), ExecId(0));
@@ -65,7 +66,7 @@ fn a_graph_keeps_its_number() {
     assert_eq!(taken, 3, "{findings:?}");
 }
 
-/// A name orders nothing: no rule of streams and captures is about it.
+/// Naming a stream orders nothing, so no rule of streams and captures applies to it.
 #[test]
 fn a_stream_is_named_at_any_time() {
     let (mut names, legacy, s) = (Names::new(), StreamId::LEGACY, StreamId(1));

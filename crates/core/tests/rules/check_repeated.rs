@@ -1,4 +1,4 @@
-//! Uses of memory that a stream repeats are judged as if each were judged by itself.
+//! Repeated uses of memory by a stream get the same verdicts as if each was checked separately.
 
 use millpond_core::check::{Checker, Finding, Kind, Settings};
 use millpond_core::ids::{AllocId, DeviceId, EventId, HostId, PoolId, StreamId};
@@ -6,7 +6,7 @@ use millpond_core::op::{Access, Act, EventKind, Memory, Names, Op, Place, Stream
 
 const MEMORY: Memory = Memory { id: AllocId(7), generation: 3 };
 
-/// What a program is told whose first two operations make streams 1 and 2.
+/// Returns the findings of a program whose first two operations create streams 1 and 2.
 fn found(program: &[What]) -> Vec<Finding> {
     let mut checker = Checker::new(Settings { races: false, leaks: false, advice: false });
     let (names, mut findings) = (Names::new(), Vec::new());
@@ -95,7 +95,7 @@ fn a_number_that_leads_elsewhere_takes_no_use_with_it() {
         trust: Trust::None,
         name: None,
     };
-    // The first one is never freed: its uses are its own, also those that were not written back yet.
+    // The first allocation is never freed. Its uses stay its own, including those that were not written back yet.
     let mut program = vec![alloc(), launch(1, Act::Read), launch(1, Act::Read), alloc_anew];
     program.extend([use_anew(1), use_anew(1), launch(1, Act::Read)]);
     assert_eq!(told(&program), [(Kind::UseAfterFree, 0)], "the old name, while the history of the new one is behind");

@@ -1,4 +1,5 @@
-//! What a program says of its own order is believed, operation by operation; and what was let pass has happened.
+//! The checker trusts what a program declares about its own order, for each operation. An operation that passed counts
+//! as executed.
 
 use millpond_core::check::{Checker, Kind, Settings};
 use millpond_core::ids::{AllocId, DeviceId, EventId, GraphId, HostId, PoolId, StreamId};
@@ -6,8 +7,8 @@ use millpond_core::op::{Access, Act, CaptureMode, Memory, Names, Op, Place, Stre
 
 const MEMORY: Memory = Memory { id: AllocId(7), generation: 3 };
 
-/// What a program that is trusted is told, with its line: streams 1 and 2 are there, of device 0, and stream 3, of
-/// device 1.
+/// Returns the findings of a trusted program, with their lines. There are streams 1 and 2, of device 0, and stream 3,
+/// of device 1.
 fn told(program: &[What]) -> Vec<(usize, Kind)> {
     let mut checker = Checker::new(Settings { leaks: false, advice: false, ..Settings::default() });
     let (names, mut told) = (Names::new(), Vec::new());
@@ -50,7 +51,7 @@ fn races_pass_where_the_program_says_so_and_nothing_else_does() {
     let after = |end: &[What]| told(&[&begin[..], end].concat());
     assert_eq!(after(&[write(2, Trust::Races)]), []);
     assert_eq!(after(&[write(2, Trust::None)]), [(3, Kind::Race)]);
-    // A stream that repeats what it did, which other work was not in order with.
+    // A stream repeats an operation that was not ordered with other work.
     assert_eq!(after(&[write(2, Trust::Races), write(2, Trust::None)]), [(4, Kind::Race)]);
     assert_eq!(after(&[write(2, Trust::Races), free(2, Trust::None)]), [(4, Kind::FreeBeforeUse)]);
     assert_eq!(told(&[alloc(1), write(2, Trust::Races)]), [(1, Kind::UseBeforeAlloc)]);
@@ -73,7 +74,7 @@ fn what_was_let_pass_comes_after_the_stream_that_it_missed() {
     let again = |end: &[What]| told(&[&missing[..], end].concat());
     let said = (1, Kind::UseBeforeAlloc);
     assert_eq!(again(&[follow(2, 1), write(2, Trust::None), free(1, Trust::None)]), [said, (4, Kind::FreeBeforeUse)]);
-    // The stream has ended: its end is what is waited for.
+    // The stream has ended: its end is what the other stream waits for.
     let ended = What::StreamDestroy { stream: StreamId(1) };
     assert_eq!(again(&[ended, follow(2, 1), write(2, Trust::None), free(2, Trust::None)]), [said]);
 }

@@ -1,4 +1,4 @@
-//! Captures: what becomes a node after what, and every misuse with CUDA's answer.
+//! Captures: the nodes and dependencies of captured operations, and CUDA's error for each misuse.
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -75,7 +75,7 @@ impl Program {
         self.captures.wait(stream, event, self.graphs.get_mut(&event.capture))
     }
 
-    /// Ends a capture: its graph, and the streams that were in it.
+    /// Ends a capture. Returns its graph and the streams that were in it.
     fn end(
         &mut self,
         stream: StreamId,
@@ -107,7 +107,7 @@ fn alloc(captures: &mut Program, stream: StreamId) -> GraphAllocId {
     captures.operate(stream, |graph, after| graph.add_alloc(after, 8, "a".into())).unwrap()
 }
 
-/// `stream` waits for an event recorded on `other` now.
+/// Makes `stream` wait for an event recorded on `other` now.
 fn wait(captures: &mut Program, stream: StreamId, other: StreamId) -> Result<(), CaptureError> {
     let event = captures.record(other).expect("the stream is captured")?;
     captures.wait((stream, BLOCKING), &event)
@@ -146,7 +146,7 @@ fn a_free_keeps_what_a_wait_merged() {
     wait(&mut captures, A, B).unwrap();
     let freed = free(&mut captures, A, memory).unwrap();
     let next = kernel(&mut captures, A).unwrap();
-    // The side stream is joined by way of the free alone.
+    // Only the free joins the side stream.
     let mut graph = end(&mut captures, A).unwrap();
     assert!(graph.reaches(side, freed) && graph.reaches(side, next));
 }
@@ -177,7 +177,7 @@ fn an_event_stands_for_the_moment_of_its_record() {
     kernel(&mut captures, A).unwrap();
     captures.wait((B, BLOCKING), &event).unwrap();
     assert_eq!(captures.tails(B), Some(&[first][..]));
-    // Waiting for what comes before the own tail changes nothing.
+    // A wait for something that comes before the stream's own tail changes nothing.
     captures.wait((A, BLOCKING), &event).unwrap();
     assert_eq!(captures.tails(A).unwrap().len(), 1);
 }
@@ -269,8 +269,8 @@ fn synchronising_and_acting_at_once_invalidate() {
     let error = CaptureError::Unsupported { call: "synchronize", capture };
     assert_eq!(captures.check_stream(B, "synchronize"), Err(error));
     assert!(!captures.is_valid(capture));
-    // CUDA's rule (cudaThreadExchangeStreamCaptureMode): what a thread of each mode may do beside a capture of its own,
-    // and beside another thread's.
+    // CUDA's rule (cudaThreadExchangeStreamCaptureMode): what a thread of each mode may do during a capture of its own,
+    // and during another thread's.
     use CaptureMode::{Global, Relaxed, ThreadLocal};
     for (mode, of_thread, own, other) in [
         (Global, Global, false, false),
@@ -320,14 +320,14 @@ fn a_refused_free_leaves_the_capture_as_it_was() {
 }
 
 proptest! {
-    /// The same program on streams and as a capture: a node comes before another exactly where the vector clocks of the
-    /// streams say so.
+    /// Runs the same program on streams and as a capture: a node comes before another if and only if the vector clocks
+    /// of the streams say so.
     #[test]
     fn captured_order_is_stream_order(steps in prop::collection::vec((0usize..4, 0usize..4, any::<bool>()), 1..60)) {
         let streams = [A, B, C, StreamId(4)];
         let mut captures = Program::default();
         begin(&mut captures, A);
-        // What each stream knows: the set of nodes before its next.
+        // For each stream, the set of nodes that come before its next node.
         let mut known: Vec<Option<Vec<NodeId>>> = vec![Some(Vec::new()), None, None, None];
         let mut before: Vec<Vec<NodeId>> = Vec::new();
         for (stream, other, is_kernel) in steps {

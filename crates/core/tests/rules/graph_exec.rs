@@ -1,4 +1,5 @@
-//! Instances: what a launch may do, what it leaves behind, where symbolic memory goes, order inside a launch.
+//! Instances: what a launch may do, what it leaves live, the addresses of symbolic memory, and the order inside a
+//! launch.
 
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ fn exec(graph: &Graph, auto_free: bool) -> Exec {
     Draft::new(graph).unwrap().instantiate(1 << 45, auto_free)
 }
 
-/// One allocation left unfreed, one freed.
+/// A graph with one allocation left live and one freed.
 fn producer() -> (Graph, GraphAllocId, GraphAllocId) {
     let mut graph = graph(0, Addressing::Fixed);
     let (node, kept) = graph.add_alloc(&[], 4 * MIB, "kept".into()).unwrap();
@@ -111,7 +112,7 @@ fn an_update_keeps_what_it_may_not_change() {
 #[test]
 fn symbolic_memory_is_placed_together() {
     let mut graph = graph(0, Addressing::Symbolic);
-    // Sizes rise along a chain, where addresses fixed at creation could not look ahead.
+    // Sizes grow along a chain. Addresses fixed at creation could not plan ahead for that.
     let mut last = Vec::new();
     for granules in [1, 2, 3] {
         let (node, alloc) = graph.add_alloc(&last, granules * 2 * MIB, Label::default()).unwrap();
@@ -122,7 +123,7 @@ fn symbolic_memory_is_placed_together() {
     assert_eq!(draft.room(), 6 * MIB);
     let exec = draft.instantiate(1 << 40, false);
     assert_eq!(exec.cover(), [(Range::new(1 << 40, 6 * MIB), false)]);
-    // Each instance has its own.
+    // Each instance has its own addresses.
     let other = Draft::new(&graph).unwrap().instantiate(1 << 41, false);
     assert_eq!(other.cover(), [(Range::new(1 << 41, 6 * MIB), false)]);
 }
@@ -208,7 +209,7 @@ fn graphs_are_not_nested_for_ever() {
     assert!(Draft::new(&graph).is_ok());
 }
 
-/// A producer whose record node lies between an early write and a late one, on two chains; run from stream 0.
+/// A producer whose record node is between an early write and a late one, on two chains; launched on stream 0.
 #[test]
 fn an_event_inside_orders_a_part_of_the_launch() {
     let (early, late) = (OUTSIDE, Memory::External { id: AllocId(10), generation: 0 });
@@ -234,7 +235,7 @@ fn an_event_inside_orders_a_part_of_the_launch() {
         let learned = outside.submit();
         let waited = outside.snapshot();
         let start = launching.snapshot();
-        // The demand of what stands behind the wait sees what the event knew; the others' do not.
+        // A node behind the wait comes after what the event covers; other nodes do not.
         assert!(Standing { stream: &launching, waited: &[&waited] }.covers(learned));
         assert!(!Standing { stream: &launching, waited: &[] }.covers(learned));
         let [first, last, record] = [first, last, record].map(|node| lanes.point(&exec, node).unwrap());
@@ -250,7 +251,7 @@ fn an_event_inside_orders_a_part_of_the_launch() {
         launching.submit();
         assert!(launching.covers(first) && launching.covers(last) && launching.covers(record));
         lanes.advance();
-        // The next launch's points are news to everybody.
+        // No stream comes after the points of the next launch yet.
         assert!(!launching.covers(lanes.point(&exec, NodeId(1)).unwrap()));
     }
     lanes.close().for_each(|point| chain_indices.close(point));

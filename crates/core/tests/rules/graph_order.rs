@@ -1,4 +1,4 @@
-//! Graphs against plain search: who reaches whom, and whose bytes are whose.
+//! Graphs compared with plain search: which node reaches which, and which allocations share bytes.
 
 use millpond_core::check::Act;
 use millpond_core::graph::{Access, Addressing, Graph, GraphAllocId, GraphError, GraphId, Memory, NodeId, Work};
@@ -33,7 +33,7 @@ fn kernel_on(graph: &mut Graph, dependencies: &[NodeId], allocs: &[GraphAllocId]
     graph.add_work(Work::Kernel, dependencies, &accesses, "k".into()).unwrap()
 }
 
-/// Bytes from the lowest address to the highest, and in whole granules.
+/// Returns the bytes from the lowest address to the highest, and those of whole granules.
 fn footprint(graph: &Graph) -> u64 {
     let mut granules: Vec<u64> = Vec::new();
     for range in graph.allocs().filter_map(|(_, alloc)| alloc.range) {
@@ -44,7 +44,7 @@ fn footprint(graph: &Graph) -> u64 {
     granules.len() as u64 * GRANULE
 }
 
-/// Everything that is reached from each node, by search.
+/// Returns, for each node, every node that it reaches, by search.
 fn reached(graph: &Graph) -> Vec<Vec<bool>> {
     let n = graph.len();
     let mut all = vec![vec![false; n]; n];
@@ -77,7 +77,7 @@ fn assert_same(graph: &mut Graph) {
     }
 }
 
-/// One change of a random graph; numbers are taken modulo what there is.
+/// One change of a random graph. Numbers are taken modulo what exists.
 #[derive(Clone, Debug)]
 enum Change {
     Add(Vec<u16>),
@@ -155,8 +155,8 @@ proptest! {
         assert_same(&mut graph);
     }
 
-    /// Memory of random sizes on random streams that fork and join: no two allocations share a byte unless the free of
-    /// one comes before the other.
+    /// Allocations of random sizes on random streams that fork and join: two allocations share a byte only if the free
+    /// of one comes before the other.
     #[test]
     fn bytes_are_shared_along_paths_only(
         steps in prop::collection::vec((0usize..4, 0u8..8, 0usize..4, any::<u16>()), 1..150)
@@ -262,7 +262,7 @@ fn the_address_is_the_same_along_a_path_and_another_without() {
     let at = |graph: &Graph, alloc| graph.alloc(alloc).unwrap().range.unwrap();
     assert_eq!(at(&graph, a), at(&graph, c));
     assert!(!at(&graph, a).overlaps(at(&graph, b)));
-    // An edge that comes later does not move anybody.
+    // An edge that comes later moves no allocation.
     graph.add_edge(free, beside).unwrap();
     assert!(!at(&graph, a).overlaps(at(&graph, b)));
 }
@@ -275,7 +275,7 @@ fn bytes_of_a_removed_allocation_are_what_they_were() {
     let (again, b) = graph.add_alloc(&[free], GRANULE, "b".into()).unwrap();
     graph.remove_node(again).unwrap();
     assert!(graph.alloc(b).is_none());
-    // Not ordered after the free of `a`: the bytes are not for this one.
+    // Not ordered after the free of `a`, so it does not get these bytes.
     let (_, c) = graph.add_alloc(&[node], GRANULE, "c".into()).unwrap();
     let (_, d) = graph.add_alloc(&[free], GRANULE, "d".into()).unwrap();
     let at = |alloc| graph.alloc(alloc).unwrap().range.unwrap();
@@ -292,7 +292,7 @@ fn a_removed_free_holds_the_bytes_again() {
     let (_, b) = graph.add_alloc(&[node], 512, "b".into()).unwrap();
     let at = |alloc| graph.alloc(alloc).unwrap().range.unwrap();
     assert_ne!(at(a), at(b));
-    // And it can be freed anew.
+    // The allocation can be freed again.
     graph.add_free(&[node], Memory::Own(a), "f".into()).unwrap();
 }
 

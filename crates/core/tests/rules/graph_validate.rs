@@ -1,4 +1,4 @@
-//! Wrong graphs are refused with both nodes named; against a comparison of all pairs by search.
+//! Wrong graphs are refused and both nodes are named; compared with a search over all pairs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ fn help_of(fault: &GraphFault) -> String {
     fault.help(Words { names: &Names::new(), node: &|_| None, stream: &plain })
 }
 
-/// An edge of a capture comes of an event, and goes the way of the capture.
+/// In a capture, edges come from events, and go from nodes captured earlier to later ones.
 #[test]
 fn in_a_capture_the_later_node_waits_for_the_earlier_one() {
     let on = |stream| Label { stream: Some(StreamId(stream)), ..Label::default() };
@@ -70,7 +70,7 @@ fn in_a_capture_the_later_node_waits_for_the_earlier_one() {
         ["make stream 1 wait, before it captures kernel node 2, for an event that stream 2 records after \
           kernel node 1"]
     );
-    // By hand it is an edge.
+    // For nodes that were not captured, the advice is an edge.
     graph.add_work(Work::Kernel, &[node], &write, Label::default()).unwrap();
     let both = "add an edge from kernel node 1 to kernel node 3 and one from kernel node 2 to kernel node 3";
     assert!(help(&graph).iter().any(|help| help == both));
@@ -169,7 +169,7 @@ fn memory_of_another_graph_is_followed_from_its_free_on() {
     graph.add_edge(one, free).unwrap();
     let again = graph.add_free(&[free], foreign, "again".into()).unwrap_err();
     assert!(again.to_string().contains("freed already, by mem free `free`"), "{again}");
-    // A child graph brings its own free node along: that is found when the whole is looked at.
+    // A child graph brings its own free node. The check of the whole graph finds that.
     let mut child = self::graph(1);
     child.add_free(&[], foreign, "again".into()).unwrap();
     graph.add_child(&[free], Arc::new(child), Label::default()).unwrap();
@@ -221,7 +221,7 @@ fn a_parent_uses_and_frees_what_its_child_allocates() {
     let _ = free;
 }
 
-/// What has memory nodes with fixed addresses, and from when to when.
+/// Only a graph that has a memory node with a fixed address at the moment of the copy is refused.
 #[test]
 fn a_graph_with_fixed_addresses_is_not_copied() {
     let node = |graph: &Graph| graph.fixed_memory().map(|node| (node.path(), node.act));
@@ -244,11 +244,11 @@ fn a_graph_with_fixed_addresses_is_not_copied() {
     let mut copy = child.duplicate(GraphId(2)).unwrap();
     let foreign = copy.add_free(&[], Memory::Foreign { graph: GraphId(7), alloc: x }, Label::default()).unwrap();
     assert_eq!(node(&copy), Some((foreign.0.to_string(), Act::Free)));
-    // It has addresses of its own, and none yet.
+    // The copy has addresses of its own, but has not been given any yet.
     assert!(matches!(copy.add_alloc(&[], 8, "z".into()), Err(GraphError::NoAddresses { .. })));
 }
 
-/// All pairs, by search: the rules as they are written down.
+/// All pairs, by search: the rules as they are documented.
 fn naive(graph: &Graph) -> BTreeSet<(&'static str, Memory)> {
     let nodes: Vec<(NodeId, _)> = graph.nodes().collect();
     let reach = |from: NodeId, to: NodeId| {
@@ -336,7 +336,7 @@ proptest! {
     }
 }
 
-/// Children within children are more nodes than any graph may have: refused, with bounded memory, and not tried.
+/// Children within children are more nodes than a graph may have: refused, with bounded memory, before any are built.
 #[test]
 fn graphs_have_a_size() {
     let mut inner = Graph::new(GraphId(0), 512, Addressing::Symbolic);

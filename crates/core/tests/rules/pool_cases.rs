@@ -1,4 +1,4 @@
-//! The pool's contract, case by case: who may reuse what, how memory moves, and what goes back when.
+//! The pool's contract, case by case: which streams may reuse a block, how memory moves, and what is given back when.
 
 use millpond_core::ids::{ChainIndex, ChunkId, Point, Seq};
 use millpond_core::order::{Completed, Knows, Learns};
@@ -7,7 +7,7 @@ use millpond_core::units::{MIB, Range};
 
 const BASE: u64 = 1 << 40;
 
-/// A stream that knows all of its own past and of others the points up to those given.
+/// A stream that knows all of its own past and, of other streams, the points up to those given.
 struct Stream {
     chain: u32,
     known: Vec<(u32, u64)>,
@@ -29,7 +29,7 @@ impl Learns for Stream {
     }
 }
 
-/// The device is past everything up to this number, on every stream.
+/// The device has passed every point up to this number, on every stream.
 struct Past(u64);
 
 impl Completed for Past {
@@ -60,7 +60,7 @@ fn apply_all(pool: &mut Pool) -> Vec<Step> {
     steps
 }
 
-/// Fit, or else grow with every step carried out.
+/// Fits a request, or else grows and takes every step.
 fn alloc(pool: &mut Pool, bytes: u64, who: &Stream) -> Grant {
     if let Ok(grant) = pool.fit(bytes, who) {
         return grant;
@@ -79,7 +79,7 @@ fn a_stream_gets_back_at_once_what_it_freed() {
     assert_eq!(pool.fit(1000, &own).unwrap().range, first.range);
 }
 
-/// The name is the holder's: blocks that come of a cut or a merge, or are held anew, have none.
+/// The holder sets the name. Blocks that come from a split or a merge, or are held again, have none.
 #[test]
 fn a_held_block_has_the_name_that_its_holder_gave_it() {
     let (mut pool, own) = (pool(PoolConfig::default()), stream(0));
@@ -121,8 +121,8 @@ fn another_stream_gets_it_when_the_free_comes_before_or_is_over() {
     }
 }
 
-/// A free that comes back late, from a cache, comes after nothing that its own stream did since: of three neighbours it
-/// merges with the one that must wait for it, and not with the one whose last user came later still.
+/// A free that a cache returns late does not come after what its own stream did since. Of its two neighbours it merges
+/// with the one that must wait for it, and not with the one whose last use is later still.
 #[test]
 fn a_free_that_comes_back_late_opens_no_later_one_beside_it() {
     for is_upwards in [false, true] {
@@ -179,7 +179,7 @@ fn memory_in_use_is_mapped_a_second_time_for_a_stream_that_comes_after() {
     }
     assert!(grant.after.is_empty() && pool.reserved() == pool.bound());
 
-    // The old addresses are nobody's while the free is not over.
+    // The old addresses are used by nobody until the free has completed.
     pool.retire(&Past(2));
     let other = alloc(&mut pool, 4 * MIB, &own);
     assert!(!other.range.overlaps(Range::new(low.range.start, 4 * MIB)));
@@ -277,7 +277,7 @@ fn a_synchronisation_gives_back_what_passes_the_threshold() {
     assert_eq!(pool.reserved_high(), 0);
 }
 
-/// Free islands of 8 and 20 MiB with a hole of 2 between them; above them a held block, then 8 MiB free.
+/// Free ranges of 8 and 20 MiB with a gap of 2 MiB between them; above them a held block, then 8 MiB free.
 fn fragmented() -> Pool {
     let config = PoolConfig { release_threshold: u64::MAX, slack: Slack::Fixed(0.0), ..PoolConfig::default() };
     let (mut pool, own) = (pool(config), stream(0));

@@ -1,4 +1,4 @@
-//! The checker, the order and the pool beside naive twins, whose order is plain reachability (`millpond-reach`).
+//! The checker, the order and the pool compared with naive twins, whose order is plain reachability (`millpond-reach`).
 
 mod answers;
 mod order;

@@ -15,7 +15,8 @@ fn captures_take_what_is_promised_to_last() -> Outcome {
     let y = left.alloc::<u8>(&pool, 4096)?;
     let (graph, refused) = left.capture(|s| {
         let refused = left.run(x.write(), |s, mut x| s.memset_zeros(&mut x)).expect_err("it captures");
-        // A GPU's driver takes a copy only of memory that is there already: what the graph allocates is not.
+        // A GPU's driver copies only from and to memory that exists already. The memory that the graph allocates does
+        // not yet.
         let scratch = s.alloc::<u8>(&pool, 4096)?;
         s.copy(x.read(), scratch.write())?;
         s.copy(scratch.read(), y.write())?;
@@ -36,7 +37,8 @@ fn captures_take_what_is_promised_to_last() -> Outcome {
 
 const RELAXED: sys::CUstreamCaptureMode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
 
-/// A graph uses what was allocated before its capture, at each launch: a free in the capture gives it to nobody.
+/// At each launch, a graph uses memory that was allocated before its capture. A free in the capture gives that memory
+/// to nobody.
 #[test]
 fn memory_is_not_freed_by_a_capture() -> Outcome {
     const N: usize = 1 << 20;
@@ -68,14 +70,14 @@ fn memory_is_not_freed_by_a_capture() -> Outcome {
         unsafe { result::memcpy_dtoh_async(&mut found, address, stream.cu_stream()) }?;
         stream.synchronize()?;
         assert!(found.iter().all(|byte| *byte == value));
-        // After the capture it is a free like any.
+        // After the capture it is an ordinary free.
         give(address, &stream)?;
     }
     assert_eq!(pool.statistics().used_bytes, 0);
     Ok(())
 }
 
-/// A capture that cudarc began: a launch of its graph would do the work again, when the memory is another's.
+/// A capture that cudarc began: a launch of its graph would repeat the work when the memory belongs to another.
 #[test]
 fn work_in_a_capture_of_cudarc_is_refused() -> Outcome {
     let Some(context) = context("captures::work_in_a_capture_of_cudarc_is_refused") else { return Ok(()) };
@@ -118,7 +120,7 @@ fn captures_suffer_nothing_from_allocations() -> Outcome {
     Ok(())
 }
 
-/// A stream is taken over beside a capture, after the program has dropped another one.
+/// A stream is adopted during a capture, after the program has dropped another one.
 #[test]
 fn streams_are_taken_over_beside_a_capture() -> Outcome {
     let Some(context) = context("captures::streams_are_taken_over_beside_a_capture") else { return Ok(()) };

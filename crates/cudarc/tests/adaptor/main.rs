@@ -1,9 +1,9 @@
-//! The adaptor over a real cudarc: on a GPU with `MILLPOND_TEST_DEVICE=cuda`, and else over `fakecuda`.
+//! The adaptor over the real cudarc: on a GPU with `MILLPOND_TEST_DEVICE=cuda`, otherwise over `fakecuda`.
 //!
-//! Each test starts itself once more, as a process of its own. cudarc finds the driver library by its name alone, so
-//! there `fakecuda` has that name in a folder on the loader's path. And what is interposed serves a whole process,
-//! which tells it of streams that are closed; cudarc's own streams do not in a test, so they must not meet the next
-//! one's.
+//! Each test starts itself again, as a process of its own. cudarc finds the driver library by its name only, so
+//! `fakecuda` has that name in a folder on that process's loader path. Also, the interposed functions serve a whole
+//! process, which reports to them the streams that it closes. cudarc's own streams do not report that in a test, so the
+//! streams of one test must not meet those of the next.
 
 mod captures;
 
@@ -24,10 +24,10 @@ use millpond_cudarc::{Context, Error, Stream, interpose};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// Set where the test runs for the second time.
+/// Set when the test runs for the second time.
 const CHILD: &str = "MILLPOND_CUDARC_CHILD";
 
-/// A device to test on; none where the test is done elsewhere, or not at all.
+/// Returns a device to test on, or `None` if the test is done in another process, or not at all.
 fn context(test: &str) -> Option<Context> {
     let wish = std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default();
     if std::env::var_os(CHILD).is_some() {
@@ -54,7 +54,7 @@ fn context(test: &str) -> Option<Context> {
     None
 }
 
-/// A folder in which the driver library is `fakecuda`.
+/// Returns a folder in which the driver library is `fakecuda`.
 fn folder() -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let make = || {
@@ -70,7 +70,7 @@ fn folder() -> PathBuf {
     FOLDER.get_or_init(make).clone()
 }
 
-/// Keeps a stream busy until the answer is dropped.
+/// Keeps a stream busy until the returned sender is dropped.
 fn hold(stream: &Stream) -> Sender<()> {
     let (go, gate) = channel::<()>();
     let wait = move || {
@@ -96,7 +96,7 @@ fn work_of_cudarc_is_checked() -> Outcome {
     assert!(matches!(overlap, Error::Millpond(millpond::Error::InvalidArgument(_))), "{overlap}");
 
     right.wait(&left.record()?)?;
-    // A part of one and a part of the other; a view of ours, and of the views.
+    // A part of one and a part of the other; a view of ours, and one of the views.
     right.run((x.view().slice(100..700)?.read(), y.write()), |s, (x, mut y)| {
         assert_eq!((x.len(), DeviceSlice::len(&y)), (600, 500));
         let (mut low, mut high) = y.try_split_at_mut(200).expect("it has as many");
@@ -148,7 +148,7 @@ fn another_stream_is_put_in_between() -> Outcome {
     let Some(context) = context("another_stream_is_put_in_between") else { return Ok(()) };
     let (left, right) = (context.stream()?, context.stream()?);
     let x = left.alloc::<u8>(&context.device().default_pool(), 4096)?;
-    // What the other stream does would else be over before this.
+    // Without this, the other stream's work would complete before it.
     let nap = || std::thread::sleep(Duration::from_millis(20));
     // SAFETY: it touches no memory.
     unsafe { millpond::Stream::enqueue(&left, (), |queue, ()| queue.host_function(nap)) }?;
@@ -179,7 +179,7 @@ fn a_slice_is_one_of_cudarc_and_comes_back() -> Outcome {
     Ok(())
 }
 
-/// A gate that keeps streams of cudarc's busy, which Millpond does not see.
+/// A gate that keeps streams of cudarc busy, without Millpond's knowledge.
 static IS_OPEN: AtomicBool = AtomicBool::new(false);
 
 unsafe extern "C" fn gate(_: *mut c_void) {
@@ -188,7 +188,7 @@ unsafe extern "C" fn gate(_: *mut c_void) {
     }
 }
 
-/// Keeps a stream of cudarc's busy until [`IS_OPEN`].
+/// Keeps a stream of cudarc busy until [`IS_OPEN`].
 fn keep_busy(stream: &CudaStream) {
     // SAFETY: an open stream; the function needs nothing.
     unsafe { sys::cuLaunchHostFunc(stream.cu_stream(), Some(gate), std::ptr::null_mut()) }
@@ -196,7 +196,7 @@ fn keep_busy(stream: &CudaStream) {
         .expect("a host function");
 }
 
-/// cudarc's own events know the last reader only, and to Millpond the readers are work of the program's own.
+/// cudarc's own events cover only the last reader, and to Millpond the readers are the program's own work.
 #[test]
 fn a_slice_that_comes_back_waits_for_all_readers() -> Outcome {
     const N: usize = 1 << 20;
@@ -235,7 +235,7 @@ fn a_slice_that_comes_back_waits_for_all_readers() -> Outcome {
     Ok(())
 }
 
-/// cudarc's own events know the last reader only.
+/// cudarc's own events cover only the last reader.
 #[test]
 fn a_slice_that_is_dropped_waits_for_all_readers() -> Outcome {
     let Some(context) = context("a_slice_that_is_dropped_waits_for_all_readers") else { return Ok(()) };
@@ -270,7 +270,7 @@ fn streams_are_taken_over_once_and_stay_open() -> Outcome {
     let default = context.adopt(&context.cudarc().default_stream())?;
     assert_eq!(default.id(), context.device().legacy_stream().id());
 
-    // Millpond's handle alone keeps it open, also when the context has let it go.
+    // Only Millpond's handle keeps it open, even after the context has released it.
     let ours = millpond::Stream::clone(&stream);
     drop((theirs, stream));
     for _ in 0..3 {
@@ -301,7 +301,7 @@ fn without_a_driver_library_there_is_an_error() {
     assert!(error.to_string().contains("no/such/libcuda.so"), "{error}");
 }
 
-/// What programs that link the driver library call without knowing.
+/// Calls of programs that link the driver library and do not know about Millpond.
 #[test]
 fn allocations_of_whole_programs_are_served() -> Outcome {
     let Some(context) = context("allocations_of_whole_programs_are_served") else { return Ok(()) };
@@ -331,7 +331,7 @@ fn allocations_of_whole_programs_are_served() -> Outcome {
     free(address, &right).result()?;
     assert_eq!(pool.statistics().used_bytes, 0);
 
-    // What is not ours is the library's.
+    // Memory that is not Millpond's belongs to the library.
     assert!(free(address, &left).result().is_err(), "it is freed");
     left.begin_capture(sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED)?;
     let _ = alloc(512);
@@ -341,20 +341,20 @@ fn allocations_of_whole_programs_are_served() -> Outcome {
     Ok(())
 }
 
-/// Of whole programs: an allocation on a stream.
+/// Allocates on a stream, as a whole program does.
 fn take(bytes: usize, stream: &CudaStream) -> Result<u64, DriverError> {
     let mut address = 0;
     // SAFETY: an open stream of the current context.
     unsafe { interpose::cuMemAllocAsync(&mut address, bytes, stream.cu_stream()) }.result().map(|()| address)
 }
 
-/// ... and a free.
+/// Frees on a stream, as a whole program does.
 fn give(address: u64, stream: &CudaStream) -> Result<(), DriverError> {
     // SAFETY: as above.
     unsafe { interpose::cuMemFreeAsync(address, stream.cu_stream()) }.result()
 }
 
-/// The next stream may get the handle of one that was closed: it does not come after that one's work.
+/// The next stream may get the handle of a closed one. It does not come after the closed stream's work.
 #[test]
 fn memory_of_a_closed_stream_waits_for_its_work() -> Outcome {
     const N: usize = 2 << 20;

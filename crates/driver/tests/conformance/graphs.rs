@@ -1,4 +1,4 @@
-//! Cases about graphs of the device's own. A device without them refuses their calls.
+//! Cases about the device's own graphs. A device without graphs refuses their calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ fn run(after: &[u32], task: impl Fn() + Send + Sync + 'static) -> Node {
     node(NodeWork::Run(Arc::new(task)), after)
 }
 
-/// Whether the device has graphs; where not, it must refuse them.
+/// Returns `true` if the device has graphs. Otherwise checks that it refuses them.
 fn has_graphs(subject: &Subject) -> bool {
     let has = subject.driver.has_graphs();
     if !has {
@@ -42,7 +42,7 @@ impl Subject {
     }
 }
 
-/// Mapped memory of one granule.
+/// Returns the address of one granule of mapped memory.
 fn memory(subject: &Subject) -> u64 {
     let (granule, driver) = (subject.granule(), &subject.driver);
     let (at, chunk) = (driver.reserve(granule).unwrap(), driver.create(granule).unwrap());
@@ -62,7 +62,7 @@ pub(crate) fn edges_are_kept(subject: &Subject) {
     }
     let stream = subject.stream();
     for seed in 0..20u64 {
-        // Of each node the edges to some of those before it; every third one does nothing.
+        // For each node, edges to some of the nodes before it. Every third node does nothing.
         let count = 4 + seed as usize;
         let edges: Vec<Vec<u32>> = (0..count)
             .map(|at| (0..at as u32).filter(|to| (seed * 31 + at as u64 * 7 + u64::from(*to) * 13) % 5 < 2).collect())
@@ -79,7 +79,7 @@ pub(crate) fn edges_are_kept(subject: &Subject) {
             .collect();
         let exec = subject.instantiate(&nodes);
         subject.driver.upload(exec, stream).unwrap();
-        // What comes before what, through nodes that do nothing as well.
+        // Which nodes come before which, also through nodes that do nothing.
         let mut before = vec![0u64; count];
         for at in 0..count {
             before[at] = edges[at].iter().fold(0, |all, to| all | before[*to as usize] | 1 << to);
@@ -120,14 +120,14 @@ pub(crate) fn nodes_work_on_memory(subject: &Subject) {
         subject.expect(at + 4096, 4096, 1);
         subject.expect(at + 8192, 4096, 7);
     }
-    // The graph has the bytes still; without it nobody has.
+    // The graph still has the bytes. Without it nobody has.
     subject.driver.destroy_exec(exec).unwrap();
     wait_for(|| Arc::strong_count(&bytes) == 1);
     subject.close(stream);
     give_back(subject, at);
 }
 
-/// Waits for what another thread will do soon.
+/// Waits for something that another thread will do soon.
 #[track_caller]
 fn wait_for(done: impl Fn() -> bool) {
     let patience = Instant::now() + Duration::from_secs(60);
@@ -160,7 +160,7 @@ pub(crate) fn launches_are_work_of_their_stream(subject: &Subject) {
     note(a, 1);
     subject.launch(exec, a);
     note(a, 2);
-    // Launches of one graph follow each other, on whichever streams.
+    // Launches of one graph come one after the other, on any streams.
     subject.launch(exec, b);
     note(b, 3);
     subject.finish(b);
@@ -191,12 +191,12 @@ pub(crate) fn a_destroyed_graph_ends_its_launches(subject: &Subject) {
     subject.driver.destroy_exec(exec).unwrap();
     subject.finish(stream);
     assert_eq!(ran.load(Ordering::Relaxed), 3);
-    // What the nodes own is let go.
+    // Everything that the nodes own is dropped.
     wait_for(|| Arc::strong_count(&ran) == 1);
     subject.close(stream);
 }
 
-/// What a stream does in a capture.
+/// Captures work of a stream.
 fn captured(subject: &Subject, stream: RawStream, works: impl IntoIterator<Item = Work>) -> Option<RawGraph> {
     subject.driver.begin_capture(stream).expect("a capture");
     works.into_iter().for_each(|work| subject.submit(stream, work));
@@ -258,7 +258,7 @@ pub(crate) fn a_capture_is_apart_from_the_streams_work(subject: &Subject) {
     let elsewhere = subject.record(other);
     driver.begin_capture(stream).unwrap();
     assert!(driver.begin_capture(stream).is_err(), "it captures already");
-    // An event stands for what the stream had before.
+    // An event covers what the stream had before the capture.
     let before = subject.record(stream);
     assert!(driver.wait(stream, elsewhere).is_err(), "it is not made to wait");
     let mut task = Some(Work::Run(Box::new(|| panic!("it was refused"))));
@@ -270,7 +270,7 @@ pub(crate) fn a_capture_is_apart_from_the_streams_work(subject: &Subject) {
     note(other, 2, false);
     subject.finish(other);
     assert_eq!(*log.lock().unwrap(), [1, 2]);
-    // Nothing of the above spoilt it.
+    // None of this has invalidated the capture.
     let graph = driver.end_capture(stream).unwrap().expect("something was captured");
     assert!(driver.end_capture(stream).is_err(), "it is over");
     note(stream, 3, false);
@@ -304,7 +304,7 @@ pub(crate) fn graphs_refuse_what_is_not_there(subject: &Subject) {
     driver.destroy_exec(exec).unwrap();
     assert!(driver.destroy_exec(exec).is_err_and(is_unknown));
     assert!(driver.upload(exec, stream).is_err_and(is_unknown));
-    // A place that is used again does not answer to its former name.
+    // A number that is used again has another name than before.
     let next = subject.instantiate(&[]);
     assert_ne!(next, exec);
     assert!(launch(exec).is_err_and(is_unknown));

@@ -1,11 +1,11 @@
 //! The contract of `Driver`, as one suite that every device must pass.
 //!
-//! A case is written once, against `Subject`; `conform!` makes one test of it for each device. Cases see memory only
+//! A case is written once, against `Subject`. `conform!` makes one test of it for each device. Cases see memory only
 //! through copies, and time only through events and the order in which closures ran, so that a device that is not a
-//! thread of this process can join.
+//! thread of this process can take part.
 //!
-//! `MILLPOND_TEST_DEVICE` picks one kind: `host`, `sim` (the host device without memory, checked), `fake` (the CUDA
-//! driver over `fakecuda`) or `cuda` (a real GPU, which then has to be there). Without a wish all run but `cuda`.
+//! `MILLPOND_TEST_DEVICE` selects one kind: `host`, `sim` (the host device without memory, checked), `fake` (the CUDA
+//! driver over `fakecuda`) or `cuda` (a real GPU, which must exist then). If it is not set, all kinds but `cuda` run.
 
 mod graphs;
 mod memory;
@@ -65,13 +65,13 @@ fn cuda(config: CudaConfig) -> Subject {
 }
 
 fn fake() -> Subject {
-    // Tests run side by side, each on a device of its own.
+    // Tests run in parallel, each on a device of its own.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let ordinal = NEXT.fetch_add(1, Ordering::Relaxed) % 64;
     cuda(CudaConfig::default().ordinal(ordinal).library(fakecuda::library()))
 }
 
-/// Whether the environment asks for a kind of device; where not, it is said.
+/// Returns `true` if the environment selects a kind of device. Otherwise prints that it does not.
 fn is_wanted(kind: &str) -> bool {
     let wish = std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default();
     let is_wanted = if wish.is_empty() { kind != "cuda" } else { kind == wish };

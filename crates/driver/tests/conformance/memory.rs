@@ -32,7 +32,7 @@ pub(crate) fn chunks_are_mapped_and_read_back(subject: &Subject) {
     subject.expect(at + granule, granule, 7);
     subject.expect(at + 2 * granule, granule, 9);
     subject.expect(at + 3 * granule, granule, 7);
-    // Mapped elsewhere a chunk brings its contents along.
+    // A chunk that is mapped elsewhere keeps its contents.
     subject.unmap(at + granule, granule).unwrap();
     subject.map(chunks[0], at, granule).unwrap();
     subject.expect(at, granule, 7);
@@ -55,7 +55,7 @@ pub(crate) fn two_addresses_are_one_memory(subject: &Subject) {
     subject.expect(right, granule, 1);
     subject.fill(right + 100, 50, 2);
     subject.expect(left + 100, 50, 2);
-    // Taking one address away leaves the other.
+    // Unmapping one address leaves the other.
     subject.unmap(left, granule).unwrap();
     subject.expect(right + 100, 50, 2);
     subject.unmap(right, granule).unwrap();
@@ -70,7 +70,7 @@ pub(crate) fn a_destroyed_chunk_lives_while_mapped(subject: &Subject) {
     subject.map(chunk, at, granule).unwrap();
     subject.driver.destroy(chunk).unwrap();
     subject.fill(at, granule, 3);
-    // Memory that others get meanwhile is not this.
+    // Memory that others get meanwhile is other memory.
     let other = subject.driver.create(granule).unwrap();
     let elsewhere = subject.driver.reserve(granule).unwrap();
     subject.map(other, elsewhere, granule).unwrap();
@@ -94,7 +94,7 @@ pub(crate) fn chunks_of_many_sizes_come_and_go(subject: &Subject) {
             let size = (1 + (number * 7 + round * 3) % 5) * granule;
             let chunk = subject.driver.create(size).unwrap();
             subject.map(chunk, end, size).unwrap();
-            // The ends are enough to see a chunk that shares memory with another.
+            // The ends are enough to detect a chunk that shares memory with another.
             subject.fill(end, 1, number as u8 + 1);
             subject.fill(end + size - 1, 1, number as u8 + 1);
             chunks.push((chunk, end, size));
@@ -103,7 +103,7 @@ pub(crate) fn chunks_of_many_sizes_come_and_go(subject: &Subject) {
         for (number, &(chunk, start, size)) in chunks.iter().enumerate() {
             subject.expect(start, 1, number as u8 + 1);
             subject.expect(start + size - 1, 1, number as u8 + 1);
-            // Every other chunk is let go before its mapping.
+            // Every other chunk is destroyed before it is unmapped.
             if number % 2 == 0 {
                 subject.driver.destroy(chunk).unwrap();
             }
@@ -157,7 +157,7 @@ pub(crate) fn refused_calls_change_nothing(subject: &Subject) {
     assert!(subject.unreserve(at, 4 * granule).is_err(), "given back twice");
 }
 
-/// The bytes go on to live until the copy has completed, and no longer than the device.
+/// The bytes exist until the copy has completed, and no longer than the device.
 pub(crate) fn an_upload_keeps_its_bytes(subject: &Subject) {
     let granule = subject.granule();
     let at = subject.driver.reserve(granule).unwrap();
@@ -169,13 +169,13 @@ pub(crate) fn an_upload_keeps_its_bytes(subject: &Subject) {
         let from: Arc<Vec<u8>> = vec![round + 1; granule as usize].into();
         let watch = Arc::downgrade(&from);
         subject.submit(stream, Work::Upload { to: at, from });
-        // What they were is written over, were they given back by now.
+        // If the bytes had been freed by now, this would overwrite them.
         let other = vec![0xEEu8; granule as usize];
         subject.finish(stream);
         subject.expect(at, granule, round + 1);
         drop(other);
         if subject.has_memory {
-            // A device may look only with the next copy.
+            // A device may notice only at the next copy.
             subject.submit(stream, Work::Upload { to: at, from: vec![0].into() });
             subject.finish(stream);
             assert!(watch.upgrade().is_none(), "nobody needs the bytes any more");
@@ -235,7 +235,7 @@ pub(crate) fn host_memory_is_copied_from_and_to(subject: &Subject) {
     assert!(host[1].bytes().iter().all(|byte| *byte == right));
     let first = host[0].at();
     host.into_iter().for_each(|it| it.free().expect("it was given"));
-    // Once, and no other address.
+    // It is freed once only, and no other address is.
     for at in [first, first + 4096, 0] {
         assert!(HostMemory::refuses(subject, at), "{at:#x}");
     }
@@ -243,7 +243,7 @@ pub(crate) fn host_memory_is_copied_from_and_to(subject: &Subject) {
     for bytes in [u64::MAX, 1 << 63, 1 << 62] {
         assert!(driver.alloc_host(bytes).is_err(), "{bytes} B");
     }
-    // What is left goes with the device.
+    // Memory that is left is freed with the device.
     let _left = HostMemory::new(subject, 1).at();
     subject.close(stream);
     subject.unmap(at, granule).expect("a mapping");

@@ -1,4 +1,4 @@
-//! Cases about chunks that are handed out as files, and events as names. A device that cannot must say so, and do
+//! Cases about chunks that are exported as files, and events as names. A device that cannot do that must say so, and do
 //! nothing.
 
 use std::fs::File;
@@ -8,7 +8,7 @@ use millpond_driver::DriverError;
 
 use crate::subject::Subject;
 
-/// Whether the device shares memory; one that does not refuses all of it.
+/// Returns `true` if the device shares memory. Otherwise checks that it refuses all of it.
 fn can_share(subject: &Subject) -> bool {
     if !subject.driver.can_share() {
         let refused = subject.driver.create_shareable(subject.granule()).unwrap_err();
@@ -39,7 +39,7 @@ pub(crate) fn a_file_is_another_holder_of_the_memory(subject: &Subject) {
     subject.expect(elsewhere, 2 * granule, 5);
     subject.fill(elsewhere + 10, 100, 6);
     subject.expect(at + 10, 100, 6);
-    // It lives until the last holder lets go.
+    // It exists until the last holder drops it.
     subject.unmap(at, 2 * granule).unwrap();
     subject.driver.destroy(chunk).unwrap();
     subject.expect(elsewhere + 10, 100, 6);
@@ -84,7 +84,7 @@ pub(crate) fn only_what_was_made_for_it_is_handed_out(subject: &Subject) {
     assert!(matches!(subject.driver.create_shareable(granule + 1), Err(DriverError::Failed { .. })));
 }
 
-/// What other processes see of it they say themselves, in tests with several.
+/// The tests with several processes check what other processes see of it.
 pub(crate) fn an_event_for_others_is_an_event_like_any(subject: &Subject) {
     let (stream, driver) = (subject.stream(), &subject.driver);
     if let Err(refused) = driver.export_event(stream).map(|(event, _)| driver.forget(event)) {
@@ -98,7 +98,7 @@ pub(crate) fn an_event_for_others_is_an_event_like_any(subject: &Subject) {
     let (second, other) = driver.export_event(stream).unwrap();
     assert!(event != second && name != other, "each has a name of its own");
     assert_eq!(driver.is_over(event), Ok(false));
-    // A stream waits for it as for any.
+    // A stream waits for it as for any other event.
     let waiting = subject.stream();
     subject.wait(waiting, event);
     let after = subject.record(waiting);

@@ -9,7 +9,7 @@ use millpond_driver::{RawEvent, RawStream};
 
 use crate::subject::Subject;
 
-/// What ran, in order.
+/// The items that ran, in order.
 type Log = Arc<Mutex<Vec<usize>>>;
 
 fn note(subject: &Subject, stream: RawStream, log: &Log, what: usize) {
@@ -17,7 +17,7 @@ fn note(subject: &Subject, stream: RawStream, log: &Log, what: usize) {
     subject.run(stream, move || log.lock().unwrap().push(what));
 }
 
-/// As `note`, but slow, so that what does not wait for it overtakes it.
+/// As `note`, but slow, so that work that does not wait for it overtakes it.
 fn note_late(subject: &Subject, stream: RawStream, log: &Log, what: usize) {
     let log = log.clone();
     subject.run(stream, move || {
@@ -72,7 +72,7 @@ pub(crate) fn times_follow_the_work(subject: &Subject) {
         assert!(driver.elapsed(first, last).is_err(), "the stream has not got there");
         gate.wait();
     }
-    // An event after a time covers it, also where one was recorded before it.
+    // An event after a time covers the time, even if an event was recorded before it.
     subject.finish(stream);
     let elapsed = driver.elapsed(first, last).expect("both have completed");
     // A device without a clock counts items: two, and perhaps the records.
@@ -141,7 +141,7 @@ pub(crate) fn chains_of_streams(subject: &Subject) {
     const LENGTH: usize = 40;
     let streams: Vec<RawStream> = (0..LENGTH).map(|_| subject.stream()).collect();
     let log = Log::default();
-    // The last ones are set up while the first have not run.
+    // The last ones are submitted while the first have not run.
     note_late(subject, streams[0], &log, 0);
     for what in 1..LENGTH {
         subject.wait(streams[what], subject.record(streams[what - 1]));
@@ -149,7 +149,7 @@ pub(crate) fn chains_of_streams(subject: &Subject) {
     }
     subject.finish(streams[LENGTH - 1]);
     assert_eq!(*log.lock().unwrap(), (0..LENGTH).collect::<Vec<_>>());
-    // And back and forth between two.
+    // The same back and forth between two streams.
     log.lock().unwrap().clear();
     for what in 0..200 {
         let (here, there) = (streams[what % 2], streams[(what + 1) % 2]);
@@ -216,7 +216,7 @@ pub(crate) fn parallel_streams_overlap(subject: &Subject) {
     if !subject.is_parallel {
         return;
     }
-    // Each closure waits for all the others: this ends only if every stream runs at once.
+    // Each closure waits for all the others: this ends only if all streams run at once.
     const STREAMS: usize = 24;
     let barrier = Arc::new(Barrier::new(STREAMS));
     let streams: Vec<RawStream> = (0..STREAMS).map(|_| subject.stream()).collect();
@@ -322,8 +322,8 @@ pub(crate) fn work_submits_work(subject: &Subject) {
     subject.close(other);
 }
 
-/// Random programs on a few streams: an item may only begin when all that the program puts before it has ended, and
-/// what is said to be over has ended. Events are asked for more often than something comes.
+/// Random programs on a few streams: an item begins only after all items that the program puts before it have ended,
+/// and an event has completed only after its items have ended. Events are recorded more often than work is submitted.
 pub(crate) fn random_programs_keep_their_order(subject: &Subject) {
     for seed in 0..20 {
         random_program(subject, seed);
@@ -335,7 +335,7 @@ fn random_program(subject: &Subject, seed: u64) {
     const STEPS: usize = 500;
     let mut random = Rng::with_seed(seed);
     let streams: Vec<RawStream> = (0..STREAMS).map(|_| subject.stream()).collect();
-    // For each stream, the items that are before its next point.
+    // For each stream, the items that come before its next point.
     let mut known: Vec<Vec<usize>> = vec![Vec::new(); STREAMS];
     let ended: Arc<Vec<AtomicU64>> = Arc::new((0..STEPS).map(|_| AtomicU64::new(0)).collect());
     let has_ended = |items: &[usize]| items.iter().all(|&item| ended[item].load(Ordering::Relaxed) == 1);

@@ -1,7 +1,7 @@
-//! A device under test, and the acts that cases are made of.
+//! A device under test, and the operations that cases consist of.
 //!
-//! The `unsafe` calls are here. Their conditions are the cases' to keep: a case touches only memory that it has mapped,
-//! and blocks on an event before it unmaps.
+//! The `unsafe` calls are here. The cases keep their conditions: a case uses only memory that it has mapped, and blocks
+//! on an event before it unmaps.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use millpond_driver::{CopyKind, Driver, RawChunk, RawEvent, RawStream, Result, S
 /// A device under test.
 pub(crate) struct Subject {
     pub(crate) driver: Arc<dyn Driver>,
-    /// Whether what is written can be read back.
+    /// `true` if written memory can be read back.
     pub(crate) has_memory: bool,
-    /// Whether work of different streams runs at once.
+    /// `true` if work of different streams runs at once.
     pub(crate) is_parallel: bool,
-    /// Whether its times are a clock's, and not counts of items.
+    /// `true` if its times come from a clock instead of counting items.
     pub(crate) has_clock: bool,
-    /// Whether work gets done for a caller who only asks.
+    /// `true` if work is done for a caller that only queries.
     pub(crate) progresses: bool,
-    /// Whether closures may call the device.
+    /// `true` if closures may call the device.
     pub(crate) work_may_submit: bool,
 }
 
@@ -52,7 +52,7 @@ impl Subject {
         self.submit(stream, Work::Copy { to, from, bytes, kind });
     }
 
-    /// Blocks until a stream's present work is over.
+    /// Blocks until a stream's present work has completed.
     pub(crate) fn finish(&self, stream: RawStream) {
         let event = self.record(stream);
         self.driver.block_on(event).expect("the work gets done");
@@ -79,7 +79,7 @@ impl Subject {
         unsafe { self.driver.unreserve(at, bytes) }
     }
 
-    /// Fills device memory and waits for it.
+    /// Fills device memory and waits for that.
     pub(crate) fn fill(&self, at: u64, bytes: u64, value: u8) {
         let stream = self.stream();
         self.submit(stream, Work::Fill { at, bytes, value });
@@ -87,7 +87,7 @@ impl Subject {
         self.close(stream);
     }
 
-    /// What is in device memory. Meaningless where `has_memory` is not.
+    /// Returns the bytes of device memory. Meaningless unless `has_memory`.
     pub(crate) fn read(&self, at: u64, bytes: u64) -> Vec<u8> {
         let mut host = vec![0u8; bytes as usize];
         let stream = self.stream();
@@ -98,7 +98,7 @@ impl Subject {
         host
     }
 
-    /// Asserts that each of some bytes has a value, where there is memory to look at.
+    /// Asserts that each of some bytes has a value, if there is memory to read.
     #[track_caller]
     pub(crate) fn expect(&self, at: u64, bytes: u64, value: u8) {
         let found = self.read(at, bytes);
@@ -106,7 +106,7 @@ impl Subject {
     }
 }
 
-/// Host memory of a device. It is read and written only while no copy uses it, as the cases see to.
+/// Host memory of a device. The cases ensure that it is read and written only while no copy uses it.
 pub(crate) struct HostMemory {
     driver: Arc<dyn Driver>,
     at: u64,
@@ -124,21 +124,21 @@ impl HostMemory {
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes, which no work uses at present.
+        // SAFETY: it has this many bytes, which no work uses at present.
         unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(self.at as usize), self.len) }
     }
 
     pub(crate) fn fill(&self, value: u8) {
-        // SAFETY: as above, and of this thread alone.
+        // SAFETY: as above, and only this thread has it.
         unsafe { std::ptr::with_exposed_provenance_mut::<u8>(self.at as usize).write_bytes(value, self.len) };
     }
 
     pub(crate) fn free(self) -> Result<()> {
-        // SAFETY: no work uses it, and it is gone from here.
+        // SAFETY: no work uses it, and it is not used from here any more.
         unsafe { self.driver.free_host(self.at) }
     }
 
-    /// Whether a device refuses to free what is none of its host memory.
+    /// Returns `true` if a device refuses to free an address that is not its host memory.
     pub(crate) fn refuses(subject: &Subject, at: u64) -> bool {
         // SAFETY: nothing is there.
         unsafe { subject.driver.free_host(at) }.is_err()

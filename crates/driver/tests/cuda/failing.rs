@@ -1,4 +1,4 @@
-//! Calls that fail: out of memory, codes that nobody knows, and faults after which nothing runs any more.
+//! Calls that fail: out of memory, unknown error codes, and faults after which nothing runs any more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -8,7 +8,7 @@ use millpond_driver::{CopyKind, CudaDriver, Driver, DriverError, StreamFlags, Ti
 
 use crate::{Wishes, driver, finish, memory, run, stream, submit};
 
-/// Out of memory is said as such, by whichever call has none.
+/// Out of memory is reported as such, by any call.
 #[test]
 fn out_of_memory_is_told_from_the_rest() {
     let (driver, wishes) = (driver(), Wishes::new());
@@ -39,7 +39,7 @@ fn a_limit_is_kept() {
     driver.create(4 << 20).unwrap();
 }
 
-/// Every call answers a code that no header has: an error, and the same call goes well right after.
+/// Every call returns a code that no header has: an error, and the same call succeeds right after.
 #[test]
 fn unknown_codes_are_errors_and_change_nothing() {
     let (driver, wishes) = (driver(), Wishes::new());
@@ -78,7 +78,7 @@ fn unknown_codes_are_errors_and_change_nothing() {
     assert_eq!(host, [3; 64]);
     refused("cuStreamDestroy", &|| driver.close_stream(stream));
     driver.close_stream(stream).unwrap();
-    // SAFETY: all work is over.
+    // SAFETY: all work has completed.
     let unmap = || unsafe { driver.unmap(at, granule) };
     refused("cuMemUnmap", &unmap);
     unmap().unwrap();
@@ -91,7 +91,7 @@ fn unknown_codes_are_errors_and_change_nothing() {
     assert_eq!(driver.used_bytes(), 0);
 }
 
-/// The same of host memory and of times.
+/// The same for host memory and times.
 #[test]
 fn host_memory_and_times_that_are_refused_change_nothing() {
     let (driver, wishes) = (driver(), Wishes::new());
@@ -122,7 +122,7 @@ fn host_memory_and_times_that_are_refused_change_nothing() {
     wishes.fail("cuEventElapsedTime", 7777);
     failed(driver.elapsed(from, to).map(drop));
     driver.elapsed(from, to).unwrap();
-    // The events of forgotten times serve again.
+    // The events of forgotten times are used again.
     driver.forget_time(from);
     driver.forget_time(to);
     assert!(driver.elapsed(from, to).is_err());
@@ -131,7 +131,7 @@ fn host_memory_and_times_that_are_refused_change_nothing() {
     assert_eq!(wishes.0.calls("cuEventCreate"), before);
 }
 
-/// A closure that is refused comes back, to be dropped or tried again by its owner.
+/// A refused closure is returned, so that its owner can drop it or try again.
 #[test]
 fn refused_work_stays_with_its_owner() {
     let (driver, wishes, ran) = (driver(), Wishes::new(), Arc::new(AtomicU32::new(0)));
@@ -156,7 +156,7 @@ fn is_lost<T: std::fmt::Debug>(result: millpond_driver::Result<T>) -> bool {
     matches!(result, Err(DriverError::Lost { reason }) if reason.contains("CUDA_ERROR_ILLEGAL_ADDRESS"))
 }
 
-/// A sticky code loses the device for good; what is left can be dropped.
+/// A sticky error loses the device for good. What is left can be dropped.
 #[test]
 fn a_fault_loses_the_device() {
     let (driver, wishes) = (driver(), Wishes::new());
@@ -171,7 +171,7 @@ fn a_fault_loses_the_device() {
     drop(driver);
 }
 
-/// Unmapping memory under work is what the caller promises never to do; over `fakecuda` it is a fault, as on a GPU.
+/// Callers promise never to unmap memory under work. Over `fakecuda` it is a fault, as on a GPU.
 #[test]
 fn memory_unmapped_under_work_is_noticed() {
     let driver = driver();
@@ -179,7 +179,7 @@ fn memory_unmapped_under_work_is_noticed() {
     let (go, gate) = std::sync::mpsc::channel::<()>();
     run(&driver, stream, move || gate.recv().unwrap_or_default());
     submit(&driver, stream, Work::Fill { at, bytes: 8, value: 1 }).unwrap();
-    // SAFETY: none: this is the breach. Nothing is unmapped.
+    // SAFETY: none, deliberately: this breaks the promise. Nothing is unmapped.
     let breach = unsafe { driver.unmap(at, granule) };
     drop(go);
     assert!(is_lost(breach));
@@ -198,18 +198,18 @@ fn a_host_function_that_panics_loses_the_device() {
     assert_eq!(driver.block_on(event), lost);
     assert_eq!((ran.load(Ordering::Relaxed), Arc::strong_count(&ran)), (0, 1), "dropped, and not run");
     assert_eq!(submit(&driver, stream, Work::Run(Box::new(|| ()))), lost);
-    // Nothing runs any more, so memory can be taken back.
+    // Nothing runs any more, so memory can be unmapped.
     let at = memory(&driver);
     // SAFETY: no work uses it.
     unsafe { driver.unmap(at, driver.properties().granularity) }.unwrap();
 }
 
-/// What is left mapped is given back with the driver, after the work that uses it.
+/// Memory that is left mapped is given back when the driver is dropped, after the work that uses it.
 #[test]
 fn a_driver_that_goes_gives_all_back() {
     let config = crate::config();
     let driver = CudaDriver::new(config.clone()).unwrap();
-    // The device lives on, so that what is left behind would be seen.
+    // The device stays in use by another driver, so that leftovers would be visible.
     let other = CudaDriver::new(config).unwrap();
     let (at, stream, total) = (memory(&driver), stream(&driver), driver.properties().total_bytes);
     run(&driver, stream, || std::thread::sleep(std::time::Duration::from_millis(20)));

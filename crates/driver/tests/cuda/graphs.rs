@@ -1,4 +1,4 @@
-//! Graphs: codes that nobody knows, functions that are missing, closures that panic, captures that are spoilt.
+//! Graphs: unknown error codes, missing functions, closures that panic, invalidated captures.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +23,7 @@ fn host_node(task: impl Fn() + Send + Sync + 'static) -> NodeWork {
     NodeWork::Run(Arc::new(task))
 }
 
-/// Every call answers a code that no header has: an error, nothing is left behind, and the same goes well right after.
+/// Every call returns a code that no header has: an error, nothing is left behind, and the call succeeds right after.
 #[test]
 fn unknown_codes_are_errors_and_change_nothing() {
     let (driver, wishes) = (driver(), Wishes::new());
@@ -37,7 +37,7 @@ fn unknown_codes_are_errors_and_change_nothing() {
     };
     for function in ["cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphGetNodes"] {
         refused(function, &|| capture().map(drop));
-        // The capture is over where it began; only `fakecuda` keeps one whose end was made to fail.
+        // The driver takes the capture for ended. Only `fakecuda` keeps a capture whose end was made to fail.
         if function == "cuStreamEndCapture" {
             assert!(driver.end_capture(stream).is_err());
             end_by_hand(&driver, stream);
@@ -87,10 +87,10 @@ fn unknown_codes_are_errors_and_change_nothing() {
 /// Ends a capture that the driver takes for ended.
 fn end_by_hand(driver: &CudaDriver, stream: RawStream) {
     let native = driver.native_stream(stream).expect("an open stream") as usize;
-    // SAFETY: it does nothing when it is loaded, and is loaded.
+    // SAFETY: loading it runs nothing, and it is loaded already.
     let library = unsafe { libloading::Library::new(fakecuda::library()) }.unwrap();
     type End = unsafe extern "C" fn(usize, *mut usize) -> Code;
-    // SAFETY: of this signature by the header.
+    // SAFETY: the header has this signature.
     let end = unsafe { library.get::<End>("cuStreamEndCapture") }.unwrap();
     crate::streams::Foreign::new().enter(driver);
     let mut graph = 0;
@@ -98,7 +98,7 @@ fn end_by_hand(driver: &CudaDriver, stream: RawStream) {
     assert_eq!(unsafe { end(native, &raw mut graph) }, Code::SUCCESS);
 }
 
-/// A library without a function of graphs is a device without graphs, and a device all the same.
+/// If the library lacks a function of graphs, the device has no graphs, and works otherwise.
 #[test]
 fn a_missing_function_means_no_graphs() {
     for function in ["cuGraphLaunch", "cuUserObjectCreate", "cuStreamBeginCapture"] {
@@ -142,7 +142,7 @@ fn a_host_node_that_panics_loses_the_device() {
     driver.destroy_exec(exec).unwrap();
 }
 
-/// What a driver's caller left goes with the driver.
+/// Graphs that the caller did not destroy are destroyed with the driver.
 #[test]
 fn a_driver_that_goes_takes_its_graphs_along() {
     let (driver, owned) = (driver(), Arc::new(()));

@@ -1,4 +1,4 @@
-//! Events that pass between processes, with another process that opens them or makes them: this test program once more.
+//! Events that pass between processes. Another process, this test program again, opens them or makes them.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
@@ -57,7 +57,7 @@ fn name(text: &str) -> EventHandle {
     std::array::from_fn(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap())
 }
 
-/// The child itself; nothing where nobody asked for one.
+/// The child process. Does nothing if it was not started as one.
 #[test]
 fn obeys() {
     if std::env::var_os(ROLE).is_none() {
@@ -92,14 +92,14 @@ fn obeys() {
     }
 }
 
-/// An event that is over when the gate is opened.
+/// Returns an event that completes when the gate is opened.
 fn gated(driver: &CudaDriver) -> (mpsc::Sender<()>, RawEvent) {
     let (stream, (go, gate)) = (stream(driver), mpsc::channel::<()>());
     run(driver, stream, move || gate.recv().unwrap_or_default());
     (go, driver.record(stream).unwrap())
 }
 
-/// A stream waits for an event, and the host for that.
+/// Makes a stream wait for an event, and the host for the stream.
 fn waits(driver: &CudaDriver, event: RawEvent) {
     let stream = stream(driver);
     driver.wait(stream, event).unwrap();
@@ -133,7 +133,7 @@ fn another_process_waits_for_it() {
     finish(&driver, stream);
 }
 
-/// The maker forgets it last; `fakecuda` notices one that does not.
+/// The maker must forget it last. `fakecuda` notices a maker that does not.
 #[test]
 fn one_that_is_destroyed_while_open_is_noticed() {
     let driver = driver();
@@ -154,7 +154,7 @@ fn names_of_processes_that_are_gone_are_refused() {
     assert!(matches!(driver().import_event(&gone), Err(DriverError::Failed { call: "import_event", .. })));
 }
 
-/// Every call that takes part answers a code: an error, and the same goes well right after.
+/// Every call that takes part returns an error code: an error, and the call succeeds right after.
 #[test]
 fn every_call_can_be_refused() {
     let (driver, wishes) = (driver(), Wishes::new());

@@ -1,5 +1,5 @@
-//! What is the CUDA driver's own, over `fakecuda`: what is missing, what fails, whose context and whose stream it is.
-//! What it shares with other devices is in the conformance suite.
+//! The CUDA driver's own properties, over `fakecuda`: missing functions, failing calls, contexts and streams of others.
+//! The conformance suite has the properties that it shares with other devices.
 
 mod failing;
 mod graphs;
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use fakecuda::{Code, Hooks};
 use millpond_driver::{CudaConfig, CudaDriver, Driver, DriverError, RawStream, StreamFlags, Work};
 
-/// Wishes for calls of this thread; taken back at the end.
+/// Instructions for calls of this thread; removed at the end.
 struct Wishes(Hooks);
 
 impl Wishes {
@@ -26,7 +26,7 @@ impl Wishes {
         self.0.fail(function, 0, Code(code));
     }
 
-    /// A call of the function answers a code that no header has: that is an error.
+    /// Makes a call of the function return a code that no header has: that is an error.
     #[track_caller]
     fn refuse(&self, function: &str, act: &dyn Fn() -> millpond_driver::Result<()>) {
         self.fail(function, 7777);
@@ -49,7 +49,7 @@ fn config() -> CudaConfig {
     CudaConfig::default().ordinal(ordinal).library(fakecuda::library())
 }
 
-/// A device that no other test uses.
+/// Makes a driver for a device that no other test uses.
 fn driver() -> Arc<CudaDriver> {
     Arc::new(CudaDriver::new(config()).expect("a device"))
 }
@@ -73,7 +73,7 @@ fn finish(driver: &CudaDriver, stream: RawStream) {
     driver.forget(event);
 }
 
-/// A granule of memory, mapped.
+/// Returns the address of a granule of mapped memory.
 fn memory(driver: &CudaDriver) -> u64 {
     let granule = driver.properties().granularity;
     let (at, chunk) = (driver.reserve(granule).unwrap(), driver.create(granule).unwrap());

@@ -1,4 +1,4 @@
-//! A library that is missing, is none, or lacks a function; devices that are not there.
+//! A library that is missing, is not a library, or lacks a function; devices that do not exist.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ fn with_library(path: &Path) -> CudaConfig {
     CudaConfig::default().library(path.to_owned())
 }
 
-/// The library with a name in it changed to one that nobody asks for.
+/// Copies the library with one name in it changed, so that nobody looks it up.
 fn without(symbol: &str, file: &str) -> PathBuf {
     let mut bytes = std::fs::read(fakecuda::library()).unwrap();
     let name = [b"\0", symbol.as_bytes(), b"\0"].concat();
@@ -67,7 +67,7 @@ fn a_device_that_is_not_there_is_refused() {
     assert!(refusal(config().ordinal(u32::MAX)).contains("65 are visible"));
 }
 
-/// What fails on the way leaves nothing behind: the next attempt gets there.
+/// A failed attempt leaves nothing behind: the next attempt succeeds.
 #[test]
 fn opening_fails_at_every_call_and_then_does_not() {
     let calls = [
@@ -95,7 +95,7 @@ fn opening_fails_at_every_call_and_then_does_not() {
     drop(driver());
 }
 
-/// What a program can do without is asked for when it is used, and named then.
+/// Functions that a program can do without are looked up when they are used, and named in the error then.
 #[test]
 fn a_device_without_times_and_host_memory_says_what_is_missing() {
     let wishes = Wishes::new();
@@ -113,5 +113,5 @@ fn a_device_without_times_and_host_memory_says_what_is_missing() {
     }
 }
 
-/// What a driver is asked for.
+/// A request to a driver.
 type Ask = fn(&CudaDriver, RawStream) -> millpond_driver::Result<()>;

@@ -1,4 +1,4 @@
-//! Two devices: access to memory by device, events of one that streams of the other wait for, and what fails of that.
+//! Two devices: access to memory by device, events of one device for streams of the other, and failures of these.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -32,7 +32,7 @@ fn memory_is_opened_and_closed_device_by_device() {
     let (third, stream, local) = (driver(), stream(&there), memory(&there));
     let at = memory(&here);
     assert!(fill(&there, stream, at).is_err() && copy(&there, stream, at, local).is_err(), "it is not let in");
-    // Several at once, and each as it was told.
+    // Several devices at once, each with its own access.
     let both = [(there.peer().unwrap(), PeerAccess::Read), (third.peer().unwrap(), PeerAccess::ReadWrite)];
     here.let_in(at, here.properties().granularity, &both).unwrap();
     copy(&there, stream, at, local).unwrap();
@@ -47,7 +47,7 @@ fn memory_is_opened_and_closed_device_by_device() {
     assert!(copy(&there, stream, at, local).is_err(), "it is closed again");
     fill(&third, other, at).unwrap();
     finish(&third, other);
-    // Mapped anew it is closed to all but its own device.
+    // After a new mapping, only its own device has access.
     let own = crate::stream(&here);
     fill(&here, own, at).unwrap();
     finish(&here, own);
@@ -71,7 +71,7 @@ fn who_can_be_let_in() {
     assert!(here.let_in(at, granule, &[]).is_ok());
 }
 
-/// What a stream does after a wait is after the event of the other device.
+/// Work after a wait comes after the event of the other device.
 #[test]
 fn a_stream_waits_for_an_event_of_another_device() {
     let (here, there) = pair();
@@ -88,7 +88,7 @@ fn a_stream_waits_for_an_event_of_another_device() {
     run(&there, late, move || tell.send(2).unwrap());
     let end = there.record(late).unwrap();
     assert_eq!(there.is_over(end), Ok(false));
-    // The event may be forgotten, and its `CUevent` used again, while the other waits.
+    // The event may be forgotten, and its `CUevent` used again, while the other stream waits.
     here.forget(event);
     here.close_stream(early).unwrap();
     let again = here.record(stream(&here)).unwrap();
@@ -99,7 +99,7 @@ fn a_stream_waits_for_an_event_of_another_device() {
     here.forget(again);
 }
 
-/// Each function of the library refuses once: as before, and right the next time.
+/// Each function of the library fails once: nothing changes, and the call succeeds the next time.
 #[test]
 fn what_fails_leaves_access_as_it_was() {
     let (here, there) = pair();

@@ -1,4 +1,4 @@
-//! Streams of other makers, default streams, events that are used again, and contexts of other users.
+//! Streams made by others, default streams, events that are used again, and contexts of other users.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -22,7 +22,7 @@ impl Foreign {
         *unsafe { self.0.get::<F>(name) }.unwrap()
     }
 
-    /// The primary context of a driver's device is current from now on.
+    /// Makes the primary context of a driver's device current.
     pub(crate) fn enter(&self, driver: &CudaDriver) {
         let Some(Peer::Cuda(ordinal)) = driver.peer() else { panic!("it is a CUDA device") };
         let mut context = Context::default();
@@ -59,7 +59,7 @@ impl Foreign {
         unsafe { close(Stream(stream as usize)) }
     }
 
-    /// A context, current from now on.
+    /// Creates a context and makes it current.
     fn create_context(&self, device: i32) -> Context {
         let mut context = Context::default();
         let create = self.function::<unsafe extern "C" fn(*mut Context, u32, i32) -> Code>("cuCtxCreate_v2");
@@ -98,7 +98,7 @@ fn tied(driver: &CudaDriver, tie: Tie) -> RawStream {
     driver.open_stream(StreamFlags { tie, ..Default::default() }).unwrap()
 }
 
-/// A number that the device does not know becomes the nearest that it does.
+/// A priority that the device does not have becomes the nearest one that it has.
 #[test]
 fn streams_have_priorities() {
     let (driver, foreign) = (driver(), Foreign::new());
@@ -143,7 +143,7 @@ fn a_stream_of_another_device_is_refused() {
     assert!(unsafe { there.adopt_stream(native + 8) }.is_err());
 }
 
-/// The real legacy stream: after everything in blocking streams, and nothing in others.
+/// The real legacy stream: after everything in blocking streams, and unordered with others.
 #[test]
 fn the_legacy_stream_is_the_systems() {
     let driver = driver();
@@ -162,12 +162,13 @@ fn the_legacy_stream_is_the_systems() {
     drop(go);
     driver.block_on(event).unwrap();
     assert_eq!(*log.lock().unwrap(), [1, 2]);
-    // Closing it is no more than forgetting it.
+    // Closing it only forgets it.
     driver.close_stream(legacy).unwrap();
     finish(&driver, adopt(&driver, 0));
 }
 
-/// The handle names another stream on each thread, so work goes there from its own thread only; events go anywhere.
+/// The handle names another stream on each thread, so only its own thread can submit work. Any thread can use its
+/// events.
 #[test]
 fn a_threads_default_stream_is_its_own() {
     let driver = driver();
@@ -191,7 +192,7 @@ fn a_threads_default_stream_is_its_own() {
     driver.close_stream(own).unwrap();
 }
 
-/// The `CUevent` of a forgotten event is recorded again, and what waits for the earlier record is not confused by that.
+/// The `CUevent` of a forgotten event is recorded again. Waits for the earlier record stay right.
 #[test]
 fn events_are_used_again() {
     let driver = driver();
@@ -220,8 +221,8 @@ fn events_are_used_again() {
     driver.block_on(waits).unwrap();
 }
 
-/// In a stream that only the driver submits to one event is recorded, until something comes to it; a wait that it
-/// knows is none.
+/// In a stream to which only the driver submits, one event is recorded until new work is submitted. A wait for
+/// something that the stream already comes after adds nothing.
 #[test]
 fn the_end_of_a_stream_is_recorded_once() {
     let driver = driver();
@@ -245,7 +246,7 @@ fn the_end_of_a_stream_is_recorded_once() {
     assert_eq!(driver.is_over(waits), Ok(false));
     drop(go);
     driver.block_on(waits).unwrap();
-    // Whose handle foreign code has may get work from there; a blocking one comes after the legacy stream's.
+    // Other code that has the handle may submit work. A blocking stream comes after the legacy stream's work.
     assert_eq!(driver.record(own), driver.record(own));
     driver.native_stream(own).unwrap();
     assert_ne!(driver.record(own), driver.record(own));
@@ -253,7 +254,7 @@ fn the_end_of_a_stream_is_recorded_once() {
     assert_ne!(driver.record(blocking), driver.record(blocking));
 }
 
-/// A capture has an end of its own; before and after it the stream's is what it was.
+/// A capture has an end of its own. Before and after the capture, the stream's end is the same.
 #[test]
 fn a_capture_is_not_what_came_to_the_stream() {
     let driver = driver();
@@ -269,12 +270,12 @@ fn a_capture_is_not_what_came_to_the_stream() {
     let after = driver.record(own).unwrap();
     assert_eq!((after, driver.is_over(after)), (before, Ok(false)));
     drop(go);
-    // Another stream's, that waits for what the stream had before: it completes once it can, and not at once.
+    // The event is of another stream, which waits for the stream's work before: it completes later than that.
     driver.block_on(meanwhile).unwrap();
     assert_eq!((driver.is_over(after), driver.is_over(meanwhile)), (Ok(true), Ok(true)));
 }
 
-/// What is known to be over is not waited for, nor asked again.
+/// An event that is known to have completed is not waited for, and not queried again.
 #[test]
 fn what_is_over_is_known() {
     let (driver, hooks) = (driver(), fakecuda::Hooks::load());
@@ -287,7 +288,7 @@ fn what_is_over_is_known() {
     assert_eq!(calls(), (start.0 + 1, start.1 + 1));
     driver.wait(own, event).unwrap();
     assert_eq!((driver.is_over(event), calls()), (Ok(true), (start.0 + 1, start.1 + 1)));
-    // Its `CUevent` serves another event, of which nothing is known.
+    // Its `CUevent` is used for another event, of which nothing is known.
     driver.forget(event);
     driver.close_stream(other).unwrap();
     let (go, gate) = channel::<()>();
@@ -298,7 +299,7 @@ fn what_is_over_is_known() {
     driver.block_on(later).unwrap();
 }
 
-/// What the library refuses is no event and no wait: the next attempt makes one.
+/// A call that the library refuses records no event and no wait: the next attempt does.
 #[test]
 fn an_end_that_could_not_be_recorded_is_recorded_again() {
     let (driver, wishes) = (driver(), crate::Wishes::new());
@@ -317,8 +318,8 @@ fn an_end_that_could_not_be_recorded_is_recorded_again() {
     driver.block_on(waits).unwrap();
 }
 
-/// A thread's own context is current again after each call, and a thread without one is left without; but it keeps that
-/// of device 0, which the runtime library would use there.
+/// A thread's own context is current again after each call, and a thread without one has none afterwards. But the
+/// thread keeps the context of device 0, which the runtime library would use there.
 #[test]
 fn contexts_of_others_are_left_as_they_were() {
     let at = |ordinal| CudaDriver::new(config().ordinal(ordinal)).unwrap();
@@ -336,7 +337,8 @@ fn contexts_of_others_are_left_as_they_were() {
     });
 }
 
-/// A stream of another context works, records events and waits like any; its events answer when the context is gone.
+/// A stream of another context works, records events and waits like any other. Its events answer after the context is
+/// destroyed.
 #[test]
 fn a_stream_of_another_context_is_one_of_the_device() {
     let (driver, foreign) = (driver(), Foreign::new());
@@ -375,7 +377,7 @@ fn a_stream_of_another_context_is_one_of_the_device() {
     finish(&driver, own);
 }
 
-/// Whatever the library refuses when such a stream is taken over or used, the next attempt gets there.
+/// If the library refuses a call when such a stream is adopted or used, the next attempt succeeds.
 #[test]
 fn a_stream_of_another_context_that_fails_once() {
     let (driver, foreign, wishes) = (driver(), Foreign::new(), crate::Wishes::new());

@@ -1,4 +1,4 @@
-//! Host devices that wait for each other: no wait keeps a thread, and a device may end inside another's work.
+//! Host devices that wait for each other: no wait blocks a thread, and a device may end inside another device's work.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use millpond_driver::{Driver, Fence, HostDriver, RawStream, WORKERS_MAX};
 
 use super::*;
 
-/// Longer than any of this takes, and shorter than for ever.
+/// Longer than any of this takes, but finite.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn fence(device: &HostDriver, stream: RawStream) -> Fence {
     device.fence(device.record(stream).unwrap()).unwrap()
 }
 
-/// Waits until a stream's present work is over, but not for ever; other threads are not asked to run anything.
+/// Waits until a stream's present work has completed, up to a limit. Other threads are not asked to run anything.
 pub(crate) fn finish_soon(device: &HostDriver, stream: RawStream) {
     let (event, patience) = (device.record(stream).unwrap(), Instant::now() + PATIENCE);
     while !device.is_over(event).unwrap() {
@@ -31,7 +31,7 @@ fn more_streams_wait_for_another_device_than_there_are_workers() {
     run(&*here, first, move || {
         let _ = gate.recv();
     });
-    // More than a worker does in one turn: the stream has to be taken again.
+    // More items than a worker runs in one turn: the stream has to be taken again.
     for _ in 0..200 {
         run(&*here, first, || ());
     }
@@ -43,7 +43,7 @@ fn more_streams_wait_for_another_device_than_there_are_workers() {
         here.wait_foreign(stream, &event).unwrap();
         run(&*here, stream, || ());
     }
-    // The waits are parked as soon as a worker has seen each.
+    // Each wait is parked as soon as a worker has seen it.
     std::thread::sleep(Duration::from_millis(100));
     assert!(here.workers() < 64, "{} workers wait", here.workers());
     drop(go);
@@ -59,7 +59,7 @@ fn a_fence_of_no_event_is_refused() {
     assert!(device.fence(millpond_driver::RawEvent(event.0 + (1 << 16))).is_err());
 }
 
-/// Waits that cross each other, which is fine as long as each event is older than the wait for it.
+/// Waits in both directions, which is fine as long as each event is older than the wait for it.
 #[test]
 fn devices_of_both_schedules_wait_for_each_other() {
     for (here, there) in [(parallel(), seeded(1)), (seeded(1), parallel()), (seeded(1), seeded(2))] {
@@ -77,7 +77,7 @@ fn devices_of_both_schedules_wait_for_each_other() {
     }
 }
 
-/// A stream of a device with threads waits for one that nobody runs but who waits.
+/// A stream of a device with threads waits for a seeded device, whose work only a waiting thread runs.
 #[test]
 fn a_wait_for_a_seeded_device_gets_there_by_itself() {
     let (here, there) = (parallel(), seeded(1));
@@ -107,7 +107,7 @@ fn work_of_a_device_drops_one_that_waits_for_it() {
     }
 }
 
-/// The end of a lost device waits for no other device.
+/// A lost device ends without waiting for another device.
 #[test]
 fn a_lost_device_ends_while_it_waits_for_another() {
     let (here, there) = (parallel(), parallel());
@@ -129,7 +129,7 @@ fn a_lost_device_ends_while_it_waits_for_another() {
     finish(&*there, right);
 }
 
-/// A device that is lost wakes those that wait for it, once its work is still.
+/// When a device is lost, streams of other devices that wait for it are woken once its work has stopped.
 #[test]
 fn a_loss_is_told_to_other_devices() {
     let (here, there) = (parallel(), parallel());

@@ -26,7 +26,7 @@ impl Drop for Dropped {
     }
 }
 
-/// Blocks on an event, but not for ever.
+/// Blocks on an event, up to a limit.
 fn block(device: &Arc<HostDriver>, event: RawEvent) -> millpond_driver::Result<()> {
     let (device, (answer, answered)) = (device.clone(), mpsc::channel());
     std::thread::spawn(move || answer.send(device.block_on(event)));
@@ -149,7 +149,7 @@ fn destructors_may_panic_too() {
     assert_eq!(block(&device, device.record(stream).unwrap()), Err(lost(0, "a panic without a message")));
 }
 
-/// Runs something as it is dropped.
+/// Runs a closure when it is dropped.
 struct OnDrop<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {
@@ -158,8 +158,8 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// Work that is lost is dropped where nothing of the device runs: what its destructors ask of the device is answered,
-/// on their own thread and on others that they wait for.
+/// Lost work is dropped when nothing of the device runs any more. Calls of its destructors to the device are answered,
+/// on their own thread and on other threads that they wait for.
 #[test]
 fn lost_work_may_synchronise_as_it_is_dropped() {
     for device in [parallel(), seeded(1)] {
@@ -200,7 +200,7 @@ fn lost_work_may_synchronise_as_it_is_dropped() {
     }
 }
 
-/// The payload of a panic is dropped where nothing runs any more, too.
+/// The payload of a panic is dropped when nothing runs any more, too.
 #[test]
 fn a_payload_may_synchronise_as_it_is_dropped() {
     for device in [parallel(), seeded(1)] {

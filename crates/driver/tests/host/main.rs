@@ -1,5 +1,5 @@
-//! What is the host device's own: memory of the system, workers, seeds, loss and end. What it shares with other devices
-//! is in the conformance suite.
+//! The host device's own properties: memory of the system, workers, seeds, loss and end. The conformance suite has the
+//! properties that it shares with other devices.
 
 mod foreign;
 mod loss;
@@ -45,7 +45,7 @@ fn finish(device: &dyn Driver, stream: RawStream) {
     device.block_on(event).expect("the work gets done");
 }
 
-/// Maps a chunk in a fresh range of its size.
+/// Maps a chunk in a new range of its size.
 fn map(device: &dyn Driver, chunk: RawChunk, bytes: u64) -> u64 {
     let at = device.reserve(bytes).expect("addresses");
     // SAFETY: the range is fresh.
@@ -58,14 +58,14 @@ fn unmap(device: &dyn Driver, at: u64, bytes: u64) {
     unsafe { device.unmap(at, bytes) }.expect("a mapping");
 }
 
-/// Touches every page of device memory, from this thread.
+/// Writes every byte of device memory, from this thread.
 fn touch(at: u64, bytes: u64, value: u8) {
     let pointer = std::ptr::with_exposed_provenance_mut::<u8>(at as usize);
     // SAFETY: the tests pass what they have just mapped, and nothing else uses it.
     unsafe { pointer.write_bytes(value, bytes as usize) };
 }
 
-/// The byte at a device address.
+/// Returns the byte at a device address.
 fn peek(at: u64) -> u8 {
     let pointer = std::ptr::with_exposed_provenance::<u8>(at as usize);
     // SAFETY: the tests pass what they have mapped, and no work is under way.

@@ -1,4 +1,4 @@
-//! Memory goes back to the system, may be more than the machine has, and can be shared between devices.
+//! Memory is given back to the system, may be more than the machine has, and can be shared between devices.
 
 use millpond_driver::{Access, Driver, DriverError, HostConfig, HostDriver, Work};
 
@@ -44,7 +44,7 @@ fn a_device_may_be_larger_than_the_machine() {
     touch(at + bytes - 1, 1, 7);
     assert_eq!(peek(at + bytes - 1), 7);
     assert!(device.resident_bytes().unwrap() <= 2 * GRANULE);
-    // Many chunks take no files: more than a process may usually open.
+    // Many chunks take no files: these are more than a process may usually open.
     let chunks: Vec<_> = (0..6000).map(|_| device.create(GRANULE).unwrap()).collect();
     let range = device.reserve(6000 * GRANULE).unwrap();
     for (place, &chunk) in (0..).zip(&chunks) {
@@ -98,7 +98,7 @@ fn shareable_chunks_live_on_elsewhere() {
     there.import(again, GRANULE).unwrap();
 }
 
-/// Of files of other sizes. What else is refused is in the conformance suite.
+/// Files of other sizes. The conformance suite has the other refusals.
 #[test]
 fn an_imported_size_is_checked_against_the_file() {
     let device = parallel();
@@ -133,7 +133,7 @@ fn protection_is_the_systems() {
     assert!(matches!(odd, Err(DriverError::Failed { call: "submit", .. })));
 }
 
-/// The system's permissions of an address, as `rw-s`.
+/// Returns the system's permissions of an address, as `rw-s`.
 fn permissions(at: u64) -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let found = maps.lines().find_map(|line| {

@@ -8,8 +8,8 @@ use millpond_driver::{Driver, DriverError, STREAMS_MAX, WORKERS_MAX};
 
 use super::*;
 
-/// The order in which a seed runs ten items of each of four streams, the last of which waits for the middle of the
-/// first.
+/// Returns the order in which a seed runs ten items of each of four streams. The last stream waits for the middle of
+/// the first.
 fn order(seed: u64) -> Vec<(usize, usize)> {
     let device = seeded(seed);
     let log = Arc::new(Mutex::new(Vec::new()));
@@ -24,7 +24,7 @@ fn order(seed: u64) -> Vec<(usize, usize)> {
         }
     }
     assert!(log.lock().unwrap().is_empty(), "nothing runs by itself");
-    // Asking runs one item, blocking what is needed, the end of the device the rest.
+    // A query runs one item, blocking runs what is needed, and the end of the device runs the rest.
     assert_eq!(device.is_over(device.record(streams[0]).unwrap()), Ok(false));
     assert_eq!(log.lock().unwrap().len(), 1);
     finish(&*device, streams[1]);
@@ -55,7 +55,7 @@ fn work_that_waits_for_itself_is_told() {
         let (answer, answered) = mpsc::channel();
         let inner = device.clone();
         run(&*device, left, move || {
-            // Other streams' work can be waited for: on a seeded device it runs here.
+            // Work of other streams can be waited for: on a seeded device it runs here.
             run(&*inner, right, || ());
             let (own, other) = (inner.record(left).unwrap(), inner.record(right).unwrap());
             answer.send((inner.block_on(other), inner.is_over(own), inner.block_on(own))).unwrap();
@@ -91,7 +91,7 @@ fn work_that_waits_for_itself_by_way_of_other_streams_is_told() {
     }
 }
 
-/// What is behind the item that blocks waits for what waits for the item.
+/// The work behind the item that blocks waits for work that waits for the item.
 #[test]
 fn work_that_streams_wait_for_on_both_sides_of_an_event_is_told() {
     for device in [parallel(), seeded(1)] {
@@ -111,7 +111,7 @@ fn work_that_streams_wait_for_on_both_sides_of_an_event_is_told() {
     }
 }
 
-/// The event's stream waits for the item only behind the event.
+/// The stream of the event waits for the item, but only after the event.
 #[test]
 fn work_that_is_waited_for_behind_an_event_waits_for_the_event() {
     let device = parallel();

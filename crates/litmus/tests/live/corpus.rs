@@ -1,9 +1,9 @@
 //! The litmus programs on the library itself, on the host device and on CUDA: the same verdicts at the same lines.
 //!
-//! Work really runs: on the host device each launch writes or sums the bytes that it declares, on CUDA what is written
-//! is filled. `MILLPOND_TEST_DEVICE=cuda` runs them on a GPU. What the library cannot be asked to do (an
-//! event recorded again, a stream used after it is gone, other processes) makes a program one that is not run here; how
-//! many run is held below.
+//! Work really runs: on the host device each launch writes or sums the bytes that it declares; on CUDA it fills what it
+//! writes. `MILLPOND_TEST_DEVICE=cuda` runs the programs on a GPU. Programs with something that the library's types
+//! exclude (an event recorded again, a stream used after its end, other processes) are not run here. The tests below
+//! assert how many run.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,10 +16,10 @@ use millpond_runner::{Found, Place, Refusal, Schedule, Timing};
 use crate::files::corpus;
 use crate::is_said;
 
-/// Programs that the library judges otherwise than CUDA would, and rightly: another graph's free node asks no more of
-/// the owner than whether a third graph frees it, and its launch is refused later, since the memory is not live; and a
-/// query of the legacy default stream is an operation there, a real barrier. Nobody asks it at the end which captures
-/// go on.
+/// Programs that the library deliberately judges differently from CUDA. For another graph's free node it checks only
+/// that no third graph frees the owner's memory. The launch of that graph is refused later, because the memory is not
+/// live. A query of the legacy default stream is an operation there, a real barrier. The library does not report
+/// captures that are never ended.
 const OTHERWISE: &[&str] = &[
     "freed-by-owner-then-another.litmus",
     "query-of-the-legacy-stream-that-says-no.litmus",
@@ -33,7 +33,7 @@ pub(crate) fn run(program: &Program, place: Place) -> Result<Found, String> {
     }
 }
 
-/// Runs every program that can be run there; each gets the verdicts that it states.
+/// Runs every program that can be run there. Each gets the verdicts that it states.
 fn verdicts_are_as_stated(place: Place, at_least: usize) {
     let (mut ran, mut wrong, mut skipped) = (0, Vec::new(), Vec::new());
     for (name, text) in corpus() {
@@ -68,29 +68,29 @@ fn and_on_a_device_that_holds_the_library_to_the_drivers_contract() {
     verdicts_are_as_stated(Place::Checked(Schedule::AtWait), 200);
 }
 
-/// Programs of one context refuse each other's captures by the legacy stream: there they run one after the other.
+/// Programs of one context refuse each other's captures through the legacy stream, so they run one after the other.
 pub(crate) static CONTEXT: Mutex<()> = Mutex::new(());
 
 #[test]
 fn and_on_cuda() {
     let _alone = CONTEXT.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(place) = Place::wished() {
-        // Some want a second GPU.
+        // Some need a second GPU.
         verdicts_are_as_stated(place, if matches!(place, Place::Cuda) { 180 } else { 190 });
     }
 }
 
-/// Runs every program that can be run with each timing; all verdicts are those of the first time.
+/// Runs every program that can be run with each timing. All verdicts equal those of the first run.
 fn same_verdicts(timings: impl Fn() -> Vec<Timing>) -> usize {
     let mut ran = 0;
     for (name, text) in corpus() {
         let program = Program::parse(&text).expect("it can be read");
         let Ok(first) = run(&program, Place::Host(Timing::Fast)) else { continue };
         for timing in timings() {
-            // A query's answer is the device's: where the program needs a no, this run may not give it.
+            // The device answers a query. If the program needs the answer no, this run may not give it.
             let Ok(found) = run(&program, Place::Host(timing)) else { continue };
             ran += 1;
-            // Not the numbers of operations: kernels that sleep are put in between.
+            // The numbers of operations are not compared: kernels that sleep are added in between.
             assert_eq!(found.verdict, first.verdict, "{name}, {timing:?}");
         }
     }
@@ -109,14 +109,14 @@ fn verdicts_are_the_same_whatever_sleeps() {
     assert!(ran >= 1_800, "only {ran} runs");
 }
 
-/// Mappings of this process.
+/// Returns the number of mappings of this process.
 fn mappings() -> usize {
     fs::read_to_string("/proc/self/maps").expect("this is Linux").lines().count()
 }
 
 #[test]
 fn every_device_goes_with_its_last_handle() {
-    // Work that nobody waited for is in flight when they go.
+    // The handles are dropped while work that nobody waited for is in flight.
     let mut kept = Vec::new();
     for (name, text) in corpus() {
         let program = Program::parse(&text).expect("it can be read");
@@ -125,7 +125,7 @@ fn every_device_goes_with_its_last_handle() {
         }
         let before = mappings();
         (0..200).for_each(|seed| drop(run(&program, Place::Host(Timing::Seeded(seed)))));
-        // Other tests of this process have devices, too, but fewer; threads that share memory end a little later.
+        // Other tests of this process have devices, too, but fewer. Threads that share memory end a little later.
         let end = Instant::now() + Duration::from_secs(20);
         while mappings() > before + 150 && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(10));

@@ -1,4 +1,4 @@
-//! The library beside the checker of litmus programs: the corpus, refusals word for word, and random programs.
+//! The library compared with the checker of litmus programs: the corpus, refusals word for word, and random programs.
 
 mod agreement;
 mod corpus;
@@ -10,7 +10,8 @@ mod refusals;
 
 use millpond_core::check::Kind;
 
-/// What the library does not say: nobody asks it at the end, and its events are never recorded again.
+/// Returns `false` for kinds that the library does not report: it reports nothing at the program's end, and its events
+/// are never recorded again.
 fn is_said(kind: Kind) -> bool {
     !kind.is_advice() && kind != Kind::Leak
 }

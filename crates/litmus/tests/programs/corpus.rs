@@ -1,6 +1,6 @@
-//! The project's litmus programs: each gets the verdict that it expects, at the line that it expects it.
+//! The project's litmus programs: each gets the verdict that it expects, at the expected line.
 //!
-//! A wrong program `x.litmus` has a corrected twin `x.fixed.litmus` beside it.
+//! A wrong program `x.litmus` has a corrected version `x.fixed.litmus` beside it.
 
 use crate::files::corpus;
 use millpond_core::check::Kind;
@@ -51,8 +51,8 @@ fn a_violation_names_both_sides_and_what_to_add() {
     }
 }
 
-/// What is known of real bugs, and the rules of CUDA's documentation: each has its program. Where a rule is right by
-/// itself the program has no twin.
+/// Known real bugs, and the rules of CUDA's documentation: each has its program. If a rule's program is right, there is
+/// no corrected version.
 const KNOWN: &[(&str, &[&str])] = &[
     ("measured", &["1-", "2-", "3-", "4-", "5-", "6-", "7-", "8-", "9-"]),
     ("loops", &["1-", "2-", "3-", "4-", "5-events-between", "5-events-in"]),

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// All programs, with their paths from the folder: from that which MILLPOND_LITMUS names, where these tests run
-/// elsewhere than they were built.
+/// Returns all programs, with their paths from the folder. MILLPOND_LITMUS names the folder if these tests do not run
+/// where they were built.
 pub(crate) fn corpus() -> Vec<(String, String)> {
     let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let root = std::env::var_os("MILLPOND_LITMUS").map_or_else(built, PathBuf::from);

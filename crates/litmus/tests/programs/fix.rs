@@ -1,12 +1,12 @@
-//! The edges that findings name are put into programs: those of the project, and random ones.
+//! The edges that findings name are added to programs: those of the project, and random ones.
 
 use std::collections::BTreeMap;
 
 use crate::files::corpus;
 use millpond_litmus::{Added, Fixed, Program, fix};
 
-/// Puts edges into a program: what comes out is a program, is judged as is said, has what is said to be added, and
-/// nothing is left to do.
+/// Adds edges to a program. Checks that the result is a program, that it is judged as reported, that it has the
+/// reported additions, and that nothing is left to do.
 fn corrected(name: &str, text: &str) -> Fixed {
     let fixed = fix(text, &|settings| settings).unwrap_or_else(|refusal| panic!("{name}: {refusal}"));
     let program = Program::parse(&fixed.text).unwrap_or_else(|refusal| panic!("{name}: {refusal}\n{}", fixed.text));
@@ -25,7 +25,7 @@ fn corrected(name: &str, text: &str) -> Fixed {
     fixed
 }
 
-/// Of those of the project nothing is left that names edges.
+/// The project's programs are left without any finding that names edges.
 #[test]
 fn the_projects_programs_get_their_edges() {
     let (mut wrong, mut right, mut unsettled) = (0, 0, BTreeMap::new());
@@ -52,7 +52,7 @@ fn the_projects_programs_get_their_edges() {
     assert!(right > 40, "{right} of {wrong}");
 }
 
-/// What no edge settles stays as it is: its help says what to do.
+/// A mistake that no edge corrects stays as it is: its advice says what to do.
 #[test]
 fn what_is_no_edge_is_left_with_its_help() {
     for (text, help) in [
@@ -67,7 +67,7 @@ fn what_is_no_edge_is_left_with_its_help() {
     }
 }
 
-/// An edge that stands where it comes too late is moved: the graph would have it twice.
+/// An edge that comes too late is moved, because the graph would otherwise have it twice.
 #[test]
 fn an_edge_that_comes_too_late_is_moved() {
     let begin = "stream s\na = alloc s 64\ngraph g\nnode k1 in g: write a\nnode k2 in g: read a\n";
@@ -76,13 +76,14 @@ fn an_edge_that_comes_too_late_is_moved() {
     assert!(fixed.left.is_empty(), "{:?}", fixed.left);
     let moved = Added { line: 6, text: "edge k1 -> k2 in g".into(), was: Some(7) };
     assert_eq!(fixed.changes[0].added, [moved]);
-    // One that was removed is put in behind that.
+    // An edge that was removed is added after its removal.
     let removed = "edge k1 -> k2 in g\nremove edge k1 -> k2 in g\n";
     let fixed = corrected("removed", &format!("{begin}{removed}x = instantiate g\nlaunch x s\nfree s a\n"));
     assert!(fixed.left.is_empty() && fixed.text.contains(&format!("{removed}edge k1 -> k2 in g\nx")), "{}", fixed.text);
 }
 
-/// An edge that is needed in one round of a loop is put into all; a loop's last word counts for what comes after it.
+/// An edge that is needed in one round of a loop is added to all rounds. Lines after the loop come after its last
+/// round.
 #[test]
 fn loops_are_corrected() {
     let text = "stream s\nstream t\na = alloc s 64\nrepeat 3\n  read s a\n  write t a\nend repeat\nfree s a\n";
@@ -91,21 +92,21 @@ fn loops_are_corrected() {
     let expected =
         "repeat 3\n  record fix2 t\n  wait s fix2\n  read s a\n  record fix1 s\n  wait t fix1\n  write t a\nend repeat";
     assert!(fixed.text.contains(expected), "{}", fixed.text);
-    // Of several waits those stay that are needed: what `t` has heard, it passes on.
+    // Of several waits, the needed ones stay: `t` passes on what it waited for.
     let text = "stream s\nstream t\nstream u\na = alloc s 64\nrecord e s\nwait t e\nwait u e\nread t a\nrecord f t\n\
                 wait u f\nread u a\nfree s a\n";
     let fixed = corrected("readers", text);
     assert_eq!(fixed.text.matches("fix").count(), 2, "one record and one wait\n{}", fixed.text);
 }
 
-/// An event that is there already is waited for, as the help says; no second one is recorded.
+/// An existing event is used, as the advice says. No second one is recorded.
 #[test]
 fn events_that_are_there_are_used() {
     let text = "stream s\nstream t\na = alloc s 64\nrecord e s\nwrite t a\nrecord f t\nfree s a\n";
     let fixed = corrected("events", text);
     let expected = "record e s\nwait t e\nwrite t a\nrecord f t\nwait s f\nfree s a\n";
     assert!(fixed.left.is_empty() && fixed.text.ends_with(expected), "{}", fixed.text);
-    // Not one that another stream records again in between.
+    // But not one that another stream records again in between.
     let text = "stream s\nstream t\nstream u\na = alloc s 64\nrecord e s\nrecord e u\nwrite t a\nwait s e\n";
     assert!(corrected("recorded again", text).text.contains("record fix1 s\nwait t fix1\nwrite t a"));
 }
@@ -121,7 +122,7 @@ fn an_event_of_three_streams_becomes_three() {
     assert_eq!(fixed.text.matches("wait v").count(), 3, "{}", fixed.text);
 }
 
-/// Two nodes inside a child get their edge in its graph.
+/// Two nodes inside a child get their edge in the child's graph.
 #[test]
 fn a_race_inside_a_child_is_corrected_there() {
     let text = "stream s\na = alloc s 64\ngraph g\nnode r in g: read a\nnode w in g: write a\ngraph h\n\
@@ -130,7 +131,8 @@ fn a_race_inside_a_child_is_corrected_there() {
     assert!(fixed.left.is_empty() && fixed.text.contains("node w in g: write a\nedge r -> w in g\n"), "{}", fixed.text);
 }
 
-/// An importer's thread waits for an event of the exporter's before it uses the memory itself, a new one or not.
+/// An importer's thread waits for an event of the exporter, an existing one or a new one, before it uses the memory
+/// itself.
 #[test]
 fn the_host_of_an_importer_waits_for_an_event() {
     for (event, record) in [("event e shared\n", "record e s\n"), ("", "")] {
@@ -143,7 +145,7 @@ fn the_host_of_an_importer_waits_for_an_event() {
     }
 }
 
-/// What is wrong within a child is said once, of it or of a graph around it.
+/// A mistake in a child is reported once, for it or for a graph around it.
 #[test]
 fn a_fault_in_a_child_is_found_once() {
     let child = "stream s\na = alloc s 64\ngraph g\nnode r in g: read a\nnode w in g: write a\n";
@@ -159,7 +161,7 @@ fn a_fault_in_a_child_is_found_once() {
     }
 }
 
-/// A thousand readers that nothing orders before the free: an edge for each, in bounded work.
+/// A thousand readers that are not ordered before the free: an edge for each, in bounded work.
 #[test]
 fn many_sides_are_corrected() {
     let streams = 0..1000;
@@ -171,10 +173,10 @@ fn many_sides_are_corrected() {
     assert_eq!(fixed.text.matches("wait s fix").count(), 1000);
 }
 
-/// Findings whose edges cannot be written, with the first of a program's.
+/// Findings whose edges cannot be written, with the first kind of each program.
 const UNSETTLED: &[(&str, &str)] = &[];
 
-/// All edges that a node lacks are one change, and the last use stands for those before it.
+/// All missing edges of a node are one change, and the last use stands for the uses before it.
 #[test]
 fn all_edges_of_a_node_are_one_change() {
     let text = "stream s\nstream t\nstream u\ncapture s as g\na = alloc s 64\nrecord e s\nwait t e\nwait u e\n\
@@ -189,7 +191,7 @@ fn all_edges_of_a_node_are_one_change() {
     assert_eq!(fixed.text.matches("edge").count(), 1, "{}", fixed.text);
 }
 
-/// A free that more nodes come beside than a line has room for is put behind all of them.
+/// A free with more unordered nodes than fit in one line is put after all of them.
 #[test]
 fn a_hundred_readers_are_waited_for_at_once() {
     let readers: String = (0..100).map(|at| format!("node r{at} in g after n: read a\n")).collect();

@@ -1,8 +1,8 @@
-//! What is to be added where several things have to come first: as few edges as settle it, and ones that can be made.
+//! The advice if several operations have to come first: as few edges as are enough, and only edges that can be made.
 
 use millpond_litmus::Program;
 
-/// The help of the one finding of a program.
+/// Returns the advice of the only finding of a program.
 fn help(text: &str) -> String {
     let findings = Program::parse(text).expect("it can be read").check();
     let [finding] = &findings[..] else { panic!("one finding, not {}", findings.len()) };
@@ -12,7 +12,7 @@ fn help(text: &str) -> String {
 const BEGIN: &str = "set leaks off\nstream s nonblocking\nstream t nonblocking\nstream u nonblocking\n\
                      a = alloc s 64\nwrite s a\nrecord e s\nwait t e\nread t a\n";
 
-/// BEGIN, a fourth stream, and what follows.
+/// Returns BEGIN, a fourth stream, and the given lines.
 fn after(rest: &str) -> String {
     format!("{BEGIN}stream v nonblocking\nwait v e\nread v a\n{rest}")
 }
@@ -96,7 +96,7 @@ fn memory_of_the_outside_has_its_name_in_graphs() {
     assert_eq!(findings[0].subject.as_ref().unwrap().name.as_deref(), Some("a"));
 }
 
-/// The first side of the one finding of a program.
+/// Returns the first side of the only finding of a program.
 fn first_side(text: &str) -> String {
     let findings = Program::parse(text).expect("it can be read").check();
     let [finding] = &findings[..] else { panic!("one finding, not {}", findings.len()) };
@@ -130,7 +130,7 @@ fn the_node_of_a_launch_is_not_named_where_the_instance_has_others_now() {
     assert_eq!(first_side(&format!("{LAUNCHED}free s b\nupdate x from g\nread t a")), "stream `s`, op 3");
 }
 
-/// A launch asks for the grant that work of its device needs, and names the node.
+/// A launch needs the grant that the work of its device needs, and the finding names the node.
 #[test]
 fn a_launch_on_another_device_needs_access() {
     let text = "pool p\nstream s\nstream t on 1\na = alloc s 64 from p\ngraph g\nnode n in g: write a\n\
@@ -142,7 +142,7 @@ fn a_launch_on_another_device_needs_access() {
     assert_eq!(Program::parse(&granted).expect("it can be read").check(), []);
 }
 
-/// Of several captures the one is named that forbids the call, of another device none.
+/// Of several captures, the finding names the one that forbids the call, and none of another device.
 #[test]
 fn the_capture_is_named_that_is_in_the_way() {
     for (program, line) in [
@@ -165,7 +165,7 @@ fn the_capture_is_named_that_is_in_the_way() {
     }
 }
 
-/// A query that answers yes orders as a synchronisation does, and is none.
+/// A query that returns yes orders like a synchronisation, but is not called one.
 #[test]
 fn a_query_in_a_capture_is_called_one() {
     for (asked, called) in [("query s yes", "queried"), ("query s no", "queried"), ("synchronize s", "synchronized")] {
@@ -175,7 +175,7 @@ fn a_query_in_a_capture_is_called_one() {
     }
 }
 
-/// What a process made has a meaning there only.
+/// Things that a process made exist only there.
 #[test]
 fn a_name_of_another_process_is_refused() {
     let begin = "process q\nstream s\nq: stream t\na = alloc s 64\ngraph g\nx = instantiate g\n";
@@ -187,7 +187,7 @@ fn a_name_of_another_process_is_refused() {
     }
 }
 
-/// A name is one process's, and a node's until that is removed.
+/// A name can be used once in a process, and a node's name until the node is removed.
 #[test]
 fn names_are_taken_once() {
     let refusal = |text: &str| Program::parse(text).unwrap_err().to_string();
@@ -199,7 +199,7 @@ fn names_are_taken_once() {
     assert!(Program::parse(again).is_ok());
 }
 
-/// Which nodes of a launch are named, by their numbers, and what is known of the launching stream.
+/// The finding names the missing nodes of a launch by their numbers, and what is known of the launching stream.
 #[test]
 fn the_nodes_of_a_launch_that_are_missing_are_named() {
     const BEGINNING: &str = "stream s / stream t nonblocking / event e / a = alloc s 64 / record e s / graph h";
@@ -233,7 +233,7 @@ fn the_nodes_of_a_launch_that_are_missing_are_named() {
     }
 }
 
-/// Only the latest record counts: the first one is named where a side that comes after the wait misses it.
+/// Only the latest record counts. The first one is named if a side that comes after the wait misses it.
 #[test]
 fn a_record_that_was_replaced_is_named_beside_what_is_missing() {
     let text = "stream s nonblocking\nstream t nonblocking\nstream u nonblocking\na = alloc s 64\nwrite s a\n\
@@ -246,7 +246,7 @@ fn a_record_that_was_replaced_is_named_beside_what_is_missing() {
     let note = "an event was recorded on stream `s` (line 6), and again on stream `t` (line 7): the wait of stream `u` \
                 (line 8) is for the second record only";
     assert!(notes(text).contains(note), "{}", notes(text));
-    // Of work that the first record was not for either there is nothing to say.
+    // If the first record does not cover the work either, it is not mentioned.
     let other = text.replace("record e s", "record e t").replace("record e t\nrecord e t", "record e t");
     assert!(!notes(&other).contains("second record"), "{}", notes(&other));
 }

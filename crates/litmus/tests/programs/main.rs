@@ -1,4 +1,4 @@
-//! The checker of litmus programs: the corpus, programs word by word, and random ones beside the model.
+//! The checker of litmus programs: the corpus, programs word by word, and random ones compared with the model.
 
 mod corpus;
 mod files;

@@ -1,4 +1,5 @@
-//! The corpus under every schedule: a right program has none that does damage, a wrong order has one that shows it.
+//! The corpus under every schedule: a right program has no schedule that does damage, a wrong order has one that shows
+//! it.
 
 use crate::files::corpus;
 use crate::mutated;
@@ -35,7 +36,7 @@ fn every_wrong_order_has_a_schedule_that_shows_it_and_no_right_program_has_one()
         }
         for finding in program.check() {
             let is_shown = all.damages.iter().any(|damage| model.shows(damage, &finding) > 0);
-            // Of graphs the model does not know who may use what.
+            // The model does not know the access rights of nodes of graphs.
             denied += u32::from(finding.kind == Kind::NoAccess && is_shown);
             if !finding.kind.is_about_order() {
                 continue;
@@ -52,7 +53,7 @@ fn every_wrong_order_has_a_schedule_that_shows_it_and_no_right_program_has_one()
     assert!(denied >= 6, "{denied} uses without access shown");
 }
 
-/// Rules of launches: each of these is right, no schedule does damage, and nothing is freed twice.
+/// Rules of launches: each of these programs is right, no schedule does damage, and nothing is freed twice.
 #[test]
 fn launches_uploads_and_updates_of_one_instance_come_one_after_the_other() {
     let after_an_upload = "a = alloc s 512\ngraph g\nnode n in g: write a\nx = instantiate g\nlaunch x s\nupload x t\n\
@@ -77,7 +78,8 @@ fn launches_uploads_and_updates_of_one_instance_come_one_after_the_other() {
     }
 }
 
-/// Where nothing says which record of an event a node of the same launch waits for, or is the last, there is no order.
+/// If no order decides which record of an event a node of the same launch waits for, or which is the last, there is no
+/// order.
 #[test]
 fn records_of_one_event_that_nothing_orders_order_nothing() {
     let waits_beside = "event e\nwrite s a\nrecord e s\ngraph g\nnode r in g: record e\nnode w in g: wait e\n\
@@ -93,7 +95,7 @@ fn records_of_one_event_that_nothing_orders_order_nothing() {
     }
 }
 
-/// Programs that nobody meant: those that the checker has nothing to say of have no schedule that does damage.
+/// Mutated programs: those without findings have no schedule that does damage.
 #[test]
 fn what_passes_has_no_schedule_that_does_damage() {
     let (mutated, mut right) = (mutated::Mutated::new(), 0);
@@ -105,7 +107,7 @@ fn what_passes_has_no_schedule_that_does_damage() {
         }
         let Ok(model) = Model::new(&program) else { continue };
         let Some(all) = model.explore(1 << 14) else { continue };
-        // A graph that is never launched is, in the model, at the end.
+        // In the model, a graph that is never launched runs at the end.
         let runs =
             |task: &usize| model.tasks[*task].launch.is_some() || !is_of_a_graph(&program, model.tasks[*task].line);
         let damage = all.damages.iter().find(|damage| match damage.harm {
@@ -120,7 +122,7 @@ fn what_passes_has_no_schedule_that_does_damage() {
     assert!(right > 15_000, "{right} right programs");
 }
 
-/// A call that a capture forbids is refused, unless the capture is invalid already; and no other one is.
+/// A call that a capture forbids is refused, unless the capture is invalid already; and no other call is.
 #[test]
 fn what_captures_forbid_is_refused_and_nothing_else() {
     let mutated = mutated::Mutated::new();
@@ -135,7 +137,7 @@ fn what_captures_forbid_is_refused_and_nothing_else() {
         let is_of_capture = |kind: Kind| kind.name().starts_with("capture");
         for op in program.ops().iter().filter(|op| op.what.unsafe_call().is_some()) {
             let line = op.place.line();
-            // What is not there cannot be freed at any rate.
+            // Memory that does not exist cannot be freed in any case.
             let is_free = matches!(op.what, What::FreeNow { .. });
             let is_said = |kind: Kind| kind == Kind::CaptureUnsupported || is_free;
             let is_refused = findings.iter().any(|it| is_said(it.kind) && it.line() == line);
@@ -145,7 +147,7 @@ fn what_captures_forbid_is_refused_and_nothing_else() {
             match by_model.contains(&line.unwrap_or(0)) {
                 true => {
                     forbidden += 1;
-                    // Of memory that a refused operation would have made nothing more is said.
+                    // If a refused operation would have made the memory, nothing more is reported about it.
                     let was_refused = || is_free && findings.iter().any(is_before);
                     assert!(
                         is_refused || was_spoilt() || was_refused(),
@@ -153,7 +155,7 @@ fn what_captures_forbid_is_refused_and_nothing_else() {
                     );
                 }
                 false if is_refused => {
-                    // What is captured itself, and the default stream, are no matter of modes.
+                    // Captured streams, and the default stream, do not depend on modes.
                     let is_of_streams = matches!(op.what, What::StreamSynchronize { .. } | What::StreamQuery { .. });
                     assert!(
                         is_of_streams || is_free || was_spoilt(),
@@ -167,7 +169,7 @@ fn what_captures_forbid_is_refused_and_nothing_else() {
     assert!(forbidden > 1000 && allowed > 1000, "{forbidden} forbidden, {allowed} allowed");
 }
 
-/// A graph with memory nodes is refused a second place, and no other one is.
+/// A graph with memory nodes is refused a second place, and no other graph is.
 #[test]
 fn graphs_with_memory_nodes_are_in_one_place() {
     let mutated = mutated::Mutated::new();
@@ -182,7 +184,7 @@ fn graphs_with_memory_nodes_are_in_one_place() {
         let findings = program.check();
         let is_said = |it: &&Finding| it.kind == Kind::GraphRefused && it.sentence.contains("a fixed address");
         let said = findings.iter().find(is_said).and_then(Finding::line);
-        // What else is refused first is not done, and what follows from that is not said.
+        // An operation that is refused first has no effect, and what follows from it is not reported.
         let is_first = |it: &Finding| it.kind.is_advice() || it.kind == Kind::Leak || it.line() >= said;
         let by_model = refused_copies(&program).first().copied();
         match said {
@@ -195,7 +197,7 @@ fn graphs_with_memory_nodes_are_in_one_place() {
     assert!(refused > 100 && right > 1000, "{refused} refused, {right} right");
 }
 
-/// Whether a line of a program makes a node.
+/// Returns `true` if a line of a program makes a node.
 fn is_of_a_graph(program: &Program, line: u32) -> bool {
     let mut captures = 0;
     for op in program.ops() {

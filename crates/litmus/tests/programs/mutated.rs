@@ -1,11 +1,11 @@
-//! Programs that are nearly those of the corpus: a line or a word is left out, doubled, moved, or another one's.
+//! Programs that are nearly those of the corpus: a line or a word is left out, doubled, moved, or replaced by another.
 //!
-//! They are written as nobody meant them, with shapes that no maker of programs has in mind. Each is made from a number
-//! and is the same every time. Knows lines and words, no language.
+//! They have shapes that no author of programs has in mind. Each is made from a number and is the same every time.
+//! Depends on lines and words, not on the language.
 
 use crate::files::corpus;
 
-/// Numbers by chance, the same for a seed.
+/// Random numbers, the same for a seed.
 pub(crate) struct Random(u64);
 
 impl Random {
@@ -31,13 +31,13 @@ impl Random {
     }
 }
 
-/// The corpus, as lines without what is said of them.
+/// The corpus, as lines without the expected findings.
 pub(crate) struct Mutated {
     programs: Vec<Vec<String>>,
     lines: Vec<String>,
 }
 
-/// The lines of a program that are neither blank nor a comment, without what is expected.
+/// Returns the lines of a program that are neither blank nor a comment, without the expected findings.
 pub(crate) fn statements(text: &str) -> Vec<String> {
     let line = |line: &str| line.split(['#', '!']).next().unwrap_or_default().trim_end().to_owned();
     text.lines().map(line).filter(|line| !line.is_empty()).collect()
@@ -49,7 +49,7 @@ impl Mutated {
         Mutated { lines: programs.concat(), programs }
     }
 
-    /// The program of a number: one of the corpus, changed at one to four places.
+    /// Returns the program of a number: one of the corpus, changed at one to four places.
     pub(crate) fn program(&self, number: u64) -> Vec<String> {
         let random = &mut Random::new(number);
         let mut lines = random.pick(&self.programs);

@@ -1,5 +1,5 @@
-//! Findings name things as the program does: events, pools, graphs and nodes by their names, rounds of loops by their
-//! number. What only follows from a finding is not said.
+//! Findings use the program's names: events, pools, graphs and nodes by name, rounds of loops by number. What only
+//! follows from another finding is not reported.
 
 use millpond_core::check::Finding;
 use millpond_litmus::Program;
@@ -8,7 +8,7 @@ fn findings(text: &str) -> Vec<Finding> {
     Program::parse(text).expect("it can be read").check()
 }
 
-/// The one finding of a program.
+/// Returns the only finding of a program.
 fn found(text: &str) -> Finding {
     let mut findings = findings(text);
     assert_eq!(findings.len(), 1, "{findings:#?}");
@@ -73,7 +73,7 @@ fn nodes_and_graphs_are_called_by_their_names() {
     assert_eq!(twice.help(), "leave this edge out");
 }
 
-/// Memory has a name even where nothing allocated it.
+/// Memory has a name even if nothing allocated it.
 #[test]
 fn memory_that_nothing_allocated_is_called_by_its_name() {
     let finding = found("stream s\nread s a\na = alloc s 64\nname a as b\nfree s b\n");
@@ -82,7 +82,7 @@ fn memory_that_nothing_allocated_is_called_by_its_name() {
     assert_eq!(foreign[0].sentence, "`a` is freed in a capture, but it is not memory of a graph");
 }
 
-/// A child node is called by its own name where an edge of the graph around it is missing.
+/// A child node is called by its own name if an edge of the graph around it is missing.
 #[test]
 fn a_child_node_is_called_by_its_name() {
     let finding = found(
@@ -124,7 +124,8 @@ fn the_round_of_a_loop_is_named() {
     assert_eq!(inner, "line 9 in round 2 of the `repeat` at line 8, in round 1 of the `repeat` at line 7");
 }
 
-/// The same mistake in each round is one mistake: its key has no round. Advice is given once for a line.
+/// The same mistake in each round is one mistake: its key does not contain the round. Advice is given once for each
+/// line.
 #[test]
 fn a_round_makes_no_other_mistake() {
     let text = "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc s 64\nrecord e s\nwait t e\n\
@@ -150,10 +151,10 @@ fn memory_that_a_refused_graph_would_have_made_is_in_no_other_finding() {
         "graph h\nnode c in h: child g\nx = instantiate h\nlaunch x s\nread s o\nfree s o\n",
     ] {
         let found = findings(&format!("{refused}{rest}"));
-        // A child has the fault of its original.
+        // A child has the same fault as its original.
         assert!(found.iter().all(|it| it.key() == found[0].key()), "{rest}{found:#?}");
     }
-    // A launch that was refused, of a graph that was not.
+    // A refused launch, of a graph that was not refused.
     let launch = "set leaks off\nstream s nonblocking\nstream t nonblocking\na = alloc t 64\ngraph g\n\
                   node n1 in g: alloc o 64\nnode n2 in g after n1: kernel read a write o\nx = instantiate g\n\
                   launch x s\nread s o\nfree s o\n";
@@ -161,13 +162,13 @@ fn memory_that_a_refused_graph_would_have_made_is_in_no_other_finding() {
     assert_eq!(found.len(), 1, "{found:#?}");
 }
 
-/// An operation that makes a graph, a node, an instance or a pool is refused: what it would have made is void.
+/// If an operation that makes a graph, a node, an instance or a pool is refused, what it would have made is void.
 #[test]
 fn what_a_refused_operation_would_have_made_is_in_no_other_finding() {
     let graph = "set leaks off\nstream s nonblocking\nstream t nonblocking\ngraph g\nnode n1 in g: alloc o 64\n\
                  node n2 in g after n1: write o\n";
     for rest in [
-        // A copy, whose memory has names of its own.
+        // A copy, which has names of its own for its memory.
         "h = clone g\nx = instantiate h\nlaunch x s\nread s o\nfree s o\n",
         "h = clone g\nx = instantiate h\nlaunch x s\nread s h.o\nfree s h.o\n",
         "h = clone g\nx = instantiate h\nlaunch x s\nb = take h.o from x\nhost read b\ndrop b\n",
@@ -195,7 +196,7 @@ fn what_a_refused_operation_would_have_made_is_in_no_other_finding() {
     }
 }
 
-/// What an earlier launch made and the program freed stays freed, whatever is refused behind that.
+/// Memory that an earlier launch made and the program freed stays freed, no matter what is refused after that.
 #[test]
 fn memory_that_was_freed_is_found_behind_a_refused_operation() {
     let freed = "set leaks off\nstream s nonblocking\ngraph g\nnode n1 in g: alloc o 64\nx = instantiate g\n\
@@ -207,21 +208,21 @@ fn memory_that_was_freed_is_found_behind_a_refused_operation() {
     }
 }
 
-/// Where the graph is mended and launched, what is done with its memory is judged.
+/// If the graph is corrected and launched, uses of its memory are judged.
 #[test]
 fn memory_of_a_mended_graph_is_judged_again() {
     let text = "stream s nonblocking\ngraph g\nnode n1 in g: alloc o 64\nnode n2 in g: write o\nx = instantiate g\n\
                 edge n1 -> n2 in g\ny = instantiate g\nread s o\nlaunch y s\nfree s o\nread s o\n";
     let kinds: Vec<&str> = findings(text).iter().map(|finding| finding.kind.name()).collect();
     assert_eq!(kinds, ["use-before-alloc", "use-before-alloc", "use-after-free"]);
-    // What was left before a launch that was refused is freed: that is another mistake.
+    // Memory from before a refused launch is freed: using it is another mistake.
     let text = "stream s nonblocking\ngraph g\nnode n in g: alloc o 64\nx = instantiate g\nlaunch x s\nlaunch x s\n\
                 free s o\nwrite s o\n";
     let kinds: Vec<&str> = findings(text).iter().map(|finding| finding.kind.name()).collect();
     assert_eq!(kinds, ["unfreed-launch", "use-after-free"]);
 }
 
-/// Rounds of loops that do nothing count as well: a text ends.
+/// Rounds of loops without statements count as well, so every program ends.
 #[test]
 fn loops_of_loops_end() {
     let text = "repeat 10000\n".repeat(6) + &"end repeat\n".repeat(6);

@@ -1,4 +1,4 @@
-//! Programs of several devices, and of several processes, that got a wrong verdict once, as those of `verdicts.rs`.
+//! Programs of several devices, and of several processes, that once got a wrong verdict, as in `verdicts.rs`.
 
 pub(crate) const DEVICES: &[(&str, &str)] = &[
     (

@@ -1,6 +1,6 @@
-//! Programs that got a wrong verdict once: wrong ones that passed, right ones that were refused, advice that was none.
+//! Programs that once got a wrong verdict: wrong ones that passed, right ones that were refused, wrong advice.
 //!
-//! A line is behind `/`, and says what is found there; nothing else is, not even advice.
+//! A finding is behind `/`, with its line. There is no other finding, not even advice.
 
 use millpond_litmus::Program;
 
@@ -289,7 +289,7 @@ fn threads_of_a_process_know_the_same() {
     ]);
 }
 
-/// A launch with programmatic stream serialization is an ordinary one, and no statement says otherwise.
+/// A launch with programmatic stream serialization is an ordinary one, and there is no statement for it.
 #[test]
 fn early_launches_are_no_statements() {
     refuses(&[
@@ -302,7 +302,7 @@ fn early_launches_are_no_statements() {
     );
 }
 
-/// A process has one thread, does not end, and captures nothing where there is another one.
+/// A process has one thread and does not end. With several processes, none captures.
 #[test]
 fn processes_have_one_thread_no_end_and_no_captures() {
     refuses(&[
@@ -315,7 +315,7 @@ fn processes_have_one_thread_no_end_and_no_captures() {
     ]);
 }
 
-/// What is refused while it is read, by the line that it names.
+/// Checks that reading each program is refused, with the line that the refusal names.
 fn refuses(programs: &[(&str, u32, &str)]) {
     for (program, line, what) in programs {
         let text: Vec<&str> = program.split(" / ").collect();

@@ -8,26 +8,26 @@ use std::time::{Duration, Instant};
 
 use millpond::{Buffer, Device, Pool, PoolConfig, Stream};
 
-/// What a measurement gives, or why there is none.
+/// The result of a measurement, or the reason why there is none.
 pub(crate) type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What a thread waits for: `GO`, or `STOP` where not all threads could be started.
+/// The value that a thread waits for: `GO`, or `STOP` if not all threads could be started.
 const GO: usize = 1;
 const STOP: usize = 2;
 
-/// A pool that keeps what it has.
+/// Makes a pool that keeps its memory.
 pub(crate) fn keeping(device: &Device) -> millpond::Result<Pool> {
     device.pool(PoolConfig::default().release_threshold(u64::MAX))
 }
 
-/// Allocated and freed on one stream.
+/// Allocates and frees on one stream.
 #[inline]
 pub(crate) fn pair(stream: &Stream, pool: &Pool, bytes: usize) -> millpond::Result<()> {
     let buffer: Buffer<u8> = stream.alloc(pool, bytes)?;
     stream.free(black_box(buffer)).map_err(|refused| refused.error)
 }
 
-/// Allocated on one stream, handed over by an event, freed on another.
+/// Allocates on one stream, passes the buffer on by an event, and frees it on another.
 #[inline]
 pub(crate) fn hand_over(left: &Stream, right: &Stream, pool: &Pool, bytes: usize) -> millpond::Result<()> {
     let buffer: Buffer<u8> = left.alloc(pool, bytes)?;
@@ -35,7 +35,7 @@ pub(crate) fn hand_over(left: &Stream, right: &Stream, pool: &Pool, bytes: usize
     right.free(buffer).map_err(|refused| refused.error)
 }
 
-/// The time of so many calls.
+/// Returns the time of `calls` calls.
 #[inline]
 pub(crate) fn timed<E>(calls: u32, mut call: impl FnMut() -> Result<(), E>) -> Result<Duration, E> {
     let start = Instant::now();
@@ -45,14 +45,14 @@ pub(crate) fn timed<E>(calls: u32, mut call: impl FnMut() -> Result<(), E>) -> R
     Ok(start.elapsed())
 }
 
-/// The middle one of some numbers; 0 of none.
+/// Returns the middle one of some numbers, or 0 if there are none.
 pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// The time of so many calls on each of some threads, all at the same time: that of the slowest. Each makes by itself
-/// what it calls, which takes the time of so many calls.
+/// Runs calls on several threads at the same time. Returns the time of the slowest thread. Each thread makes its own
+/// closure, which returns the time of a number of calls.
 pub(crate) fn threads<C: FnMut(u32) -> Outcome<Duration>>(
     count: usize,
     calls: u32,
@@ -85,7 +85,7 @@ pub(crate) fn threads<C: FnMut(u32) -> Outcome<Duration>>(
     })
 }
 
-/// A thread on its way to where all wait; one that panics arrives, too.
+/// Counts a thread as arrived at the start, even if it panics.
 struct Arrives<'a>(&'a AtomicUsize);
 
 impl Drop for Arrives<'_> {

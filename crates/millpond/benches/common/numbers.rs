@@ -1,4 +1,4 @@
-//! The random numbers of the benchmarks (`bench/gpu/peers.cpp` has the same), and what is kept of their rounds.
+//! The random numbers of the benchmarks (`bench/gpu/peers.cpp` has the same), and the statistics of their rounds.
 
 use std::time::Duration;
 
@@ -20,21 +20,21 @@ impl Random {
         self.0
     }
 
-    /// Log-uniform between 512 B and 16 MiB.
+    /// Returns a log-uniform size between 512 B and 16 MiB.
     pub(crate) fn size(&mut self) -> usize {
         let exponent = 9.0 + 15.0 * (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         exponent.exp2() as usize
     }
 }
 
-/// The median over rounds of the time of one call, in nanoseconds.
+/// Returns the median over rounds of the time of one call, in nanoseconds.
 pub(crate) fn rounds<E: std::fmt::Debug>(rounds: usize, calls: u32, mut call: impl FnMut() -> Result<(), E>) -> f64 {
     let round = |_| timed(calls, &mut call).expect("a call").as_nanos() as f64 / f64::from(calls);
     median((0..rounds).map(round).collect())
 }
 
-/// The medians of two that take turns in each round, in nanoseconds of a call, and the median of the first over the
-/// second, round by round: what else the machine does in a round hits both.
+/// Returns the medians of two calls that take turns in each round, in nanoseconds per call, and the median of their
+/// ratio round by round: other load on the machine in a round affects both.
 pub(crate) fn in_turns(
     rounds: usize,
     calls: u32,
@@ -43,7 +43,7 @@ pub(crate) fn in_turns(
 ) -> [f64; 3] {
     let (mut times, mut ratios) = ([Vec::new(), Vec::new()], Vec::new());
     for round in 0..rounds {
-        // Who comes second finds the processor as the first one left it: they swap.
+        // The second one finds the processor as the first one left it, so they swap.
         let [ours, theirs] = match round % 2 {
             0 => [first(calls), second(calls)],
             _ => {

@@ -1,5 +1,5 @@
-//! What a Rust programmer takes for granted of the types: Send and Sync, values that compare, one line for `{:?}`,
-//! calls for what is done every day.
+//! Properties of the types that Rust programmers expect: Send and Sync, values that compare, one line for `{:?}`, and
+//! short calls for common tasks.
 
 use std::collections::HashSet;
 use std::fmt::Debug;
@@ -22,7 +22,7 @@ fn is_send_and_sync<T: Send + Sync>() {}
 
 fn is_send<T: Send>() {}
 
-/// What is printed by who walks the sources of an error.
+/// Returns the messages of an error and its sources.
 fn chain(error: &dyn std::error::Error) -> Vec<String> {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect()
 }
@@ -60,7 +60,7 @@ fn handles_cross_threads() {
     is_send::<(Launch, Scope<'_, '_>)>();
 }
 
-// Handles are compared and hashed by numbers that never change, which clippy cannot see behind an `Arc`.
+// Handles are compared and hashed by numbers that never change. Clippy cannot see that behind an `Arc`.
 #[allow(clippy::mutable_key_type)]
 #[test]
 fn handles_of_the_same_are_equal() -> millpond::Result<()> {
@@ -137,7 +137,7 @@ fn what_is_done_every_day_is_one_call() -> millpond::Result<()> {
     assert!(matches!(short.invalid(), Some(Invalid::Length { left: 3, right: 2, .. })), "{short}");
     assert_eq!(to, [1, 2, 3]);
 
-    // As many accesses as there are, known only when the program runs.
+    // The number of accesses is known only when the program runs.
     let parts: Vec<Buffer<u32>> = (0..5).map(|_| stream.alloc_zeroed(&pool, 4)).collect::<Result<_, _>>()?;
     let accesses: Vec<Write<'_, u32>> = parts.iter().map(Buffer::write).collect();
     stream.launch((accesses, x.read()), |(parts, x)| {
@@ -156,7 +156,7 @@ fn what_is_done_every_day_is_one_call() -> millpond::Result<()> {
         })
     })?;
     let exec = graph.instantiate(Instantiate::default())?;
-    // A launch from which no memory is taken is no mistake.
+    // A launch from which no memory is taken is fine.
     exec.launch(&stream)?;
     exec.launch(&stream)?;
     assert_eq!(stream.copy_to_host(parts[2].read())?, [5, 3, 3, 3]);
@@ -172,7 +172,7 @@ fn a_closure_that_runs_once_gives_away_what_it_owns() -> millpond::Result<()> {
     stream.launch_once(x.read(), move |x| drop(send.send((x.to_vec(), owned))))?;
     let (found, owned) = receive.recv().expect("it ran");
     assert_eq!((found.as_slice(), stream.copy_to_host(owned.read())?.as_slice()), (&[1, 2, 3][..], &[7][..]));
-    // In a capture it is refused, what it owns is dropped where no lock is held, and the capture goes on.
+    // In a capture it is refused, what it owns is dropped while no lock is held, and the capture goes on.
     let (graph, ()) = stream.capture(|s| {
         let refused = s.launch_once(x.write(), move |_| drop(owned)).unwrap_err();
         assert!(matches!(refused.invalid(), Some(Invalid::Uncapturable { call: "launch_once" })), "{refused}");
@@ -182,8 +182,8 @@ fn a_closure_that_runs_once_gives_away_what_it_owns() -> millpond::Result<()> {
     Ok(())
 }
 
-/// A length is a `usize` that needs no hint, however large. A parameter that took `u64` as well would make literals
-/// `i32`, and nothing of that would be told what to become.
+/// A length is a `usize` that needs no type hint, however large. A parameter that also took `u64` would make literals
+/// `i32`, and expressions would lack a type.
 #[test]
 fn lengths_are_inferred() -> Result<(), Box<dyn std::error::Error>> {
     let config = HostConfig::default().total_bytes(1 << 40).memory(false);

@@ -1,7 +1,7 @@
-//! The protocol of the caches under explored schedules: streams serve themselves, a stream that lacks memory drains
-//! all others whose lock is free, and a block is in exactly one place all the time.
+//! The protocol of the caches under explored schedules: streams use their own caches, a stream that lacks memory drains
+//! all others whose lock is free, and a block is in exactly one place at any time.
 //!
-//! The cache is the real one; the locks are the explorer's, used as the library uses its own: a stream's lock is held
+//! The cache is the real one. The locks are the explorer's, used as the library uses its own: a stream's lock is held
 //! while its cache is used, the heap's is taken after it, another stream's is only tried.
 
 use std::collections::HashSet;
@@ -20,7 +20,7 @@ const SIZE: u64 = 512;
 struct Machine {
     caches: Vec<Mutex<StreamCache<u32>>>,
     heap: Mutex<Vec<u32>>,
-    /// Blocks in the program's hands.
+    /// The blocks that the program holds.
     live: Mutex<HashSet<u32>>,
 }
 
@@ -78,7 +78,7 @@ fn program() {
 
 #[test]
 fn no_block_is_lost_or_handed_out_twice_in_any_schedule() {
-    // The explorer's hook for panics would speak for other tests.
+    // The explorer's hook for panics would print messages for other tests.
     alone(|| {
         shuttle::check_random(program, SCHEDULES);
         shuttle::check_pct(program, SCHEDULES, 3);

@@ -1,9 +1,9 @@
-//! A stream has a cache for each pool that it frees to, whichever it met first, and goes on with those that are left
-//! when a pool is gone. Of a pool that is destroyed nothing stays in a cache.
+//! A stream has a cache for each pool that it frees to, in any order, and continues with the others when a pool is
+//! dropped. Nothing of a destroyed pool stays in a cache.
 
 use millpond::{Buffer, Device, HostConfig, Pool, PoolConfig, Stream};
 
-/// Pairs of all pools in turn; how often each one's heap was asked meanwhile.
+/// Allocates and frees from all pools in turn. Returns how often each pool's heap was used meanwhile.
 fn asked(stream: &Stream, pools: &[Pool]) -> millpond::Result<Vec<u64>> {
     let locks = || pools.iter().map(|pool| pool.statistics().shared_locks).collect::<Vec<_>>();
     let pairs = |count: usize| {
@@ -12,7 +12,7 @@ fn asked(stream: &Stream, pools: &[Pool]) -> millpond::Result<Vec<u64>> {
             stream.free(buffer).map_err(|refused| refused.error)
         })
     };
-    // The first of each pool asks its heap, and looks cost the same with few pairs as with many.
+    // The first allocation of each pool uses its heap, and reading the statistics costs the same in both cases.
     pairs(1)?;
     let (before, between) = (locks(), locks());
     pairs(50)?;
@@ -27,7 +27,7 @@ fn each_pool_has_a_cache_of_a_stream_and_goes_without_the_others() -> millpond::
     let pool = || device.pool(PoolConfig::default());
     let mut pools = vec![pool()?, pool()?, pool()?];
     assert_eq!(asked(&stream, &pools)?, [0; 3]);
-    // The pool goes whose cache was the first, and another comes.
+    // The pool with the first cache is dropped, and another one is made.
     drop(pools.remove(0));
     assert_eq!(asked(&stream, &pools)?, [0; 2]);
     pools.push(pool()?);
@@ -66,7 +66,7 @@ fn a_pool_that_is_destroyed_while_a_stream_is_busy_goes_with_the_next_synchronis
     };
     pair(&destroyed)?;
     let mut buffer = stream.alloc::<u8>(&kept, 1000)?;
-    // The stream is locked, so that who destroys the pool cannot look at its caches.
+    // The stream is locked, so the thread that destroys the pool cannot use its caches.
     let mut freeing = stream.freeing()?;
     std::thread::scope(|scope| scope.spawn(|| drop(destroyed)).join()).expect("no panic");
     assert!(freeing.try_free(&mut buffer));

@@ -1,8 +1,8 @@
-//! A kernel that faults, in a process of its own: the device is lost with a clear error, everything of it can still be
+//! A kernel that faults, in its own process: the device is lost with a clear error, all its objects can still be
 //! dropped, and the process ends well.
 //!
-//! On a GPU (`MILLPOND_TEST_DEVICE=cuda`) a kernel writes to an address that is nobody's; over `fakecuda` the library
-//! answers as it does after that.
+//! On a GPU (`MILLPOND_TEST_DEVICE=cuda`) a kernel writes to an unmapped address. Over `fakecuda` the library answers
+//! like one after that.
 
 use std::ffi::c_void;
 use std::io::Read;
@@ -22,7 +22,7 @@ use crate::oracle::table;
 
 /// Tells this program that it is the process that faults.
 const ROLE: &str = "MILLPOND_FAULT_CHILD";
-/// What it says at its end.
+/// The last line of its output.
 const SURVIVED: &str = "everything is dropped";
 
 const PTX: &std::ffi::CStr = c"
@@ -79,7 +79,7 @@ fn a_fault_loses_the_device_and_the_process_ends_well() {
     assert!(said.contains(SURVIVED), "it did not come to its end:\n{said}{complained}");
 }
 
-/// The process that faults; nothing where nobody asked for one.
+/// The process that faults. Does nothing if it was not started as one.
 #[test]
 fn a_child_that_faults() {
     let Ok(kind) = std::env::var(ROLE) else { return };
@@ -118,7 +118,7 @@ fn run(device: &Device, config: &CudaConfig, kind: &str) -> Result<()> {
     is_lost("a copy from the host", other.copy_from_host(z.write(), &[5; 4096]));
     is_lost("a launch of a graph", exec.launch(&stream).map(drop));
     is_lost("a new stream", device.stream());
-    // These need no answer of the context: either way nothing hangs or panics.
+    // These need no answer of the context. In both cases nothing hangs or panics.
     println!("memory to be mapped: {:?}", stream.alloc::<u8>(&device.default_pool(), 512 << 20).map(drop));
     println!("a small allocation: {:?}", stream.alloc::<u8>(&pool, 4096).map(drop));
     println!("an event: {:?}", stream.record().map(drop));
@@ -134,7 +134,7 @@ fn run(device: &Device, config: &CudaConfig, kind: &str) -> Result<()> {
     Ok(())
 }
 
-/// Another device object in this process says what happened, when it is made or when it is first used.
+/// Another device object in this process reports the fault, when it is made or when it is first used.
 fn another_device(config: &CudaConfig) {
     let error = match Device::cuda_with(config.clone(), DeviceConfig::default()) {
         Err(error) => error,
@@ -162,7 +162,7 @@ fn is_lost<T>(what: &str, result: Result<T>) {
     }
 }
 
-/// From here on the device is lost, as soon as it gets there.
+/// Causes the loss of the device, as soon as it reaches this point.
 fn provoke(kind: &str, stream: &Stream, x: &Buffer<u8>) -> Result<()> {
     if kind == "fake" {
         fakecuda::Hooks::load().fail("cuEventSynchronize", 0, Code::ILLEGAL_ADDRESS);
@@ -180,6 +180,6 @@ fn provoke(kind: &str, stream: &Stream, x: &Buffer<u8>) -> Result<()> {
         must("cuLaunchKernel", table.launch_kernel(kernel, 1, 1, 1, 1, 1, 1, 0, native, none, none));
         Ok(())
     };
-    // SAFETY: none for the kernel: its fault is what this is about. It writes nothing that is somebody's.
+    // SAFETY: none for the kernel, because its fault is the purpose. It writes to memory of nobody.
     unsafe { stream.enqueue(x.write(), launch) }
 }

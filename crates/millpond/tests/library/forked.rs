@@ -1,5 +1,5 @@
-//! A forked process: every call that can be refused is, nothing waits, what it drops at its end is its parent's still,
-//! and the parent loses nothing.
+//! A forked process: every call that can be refused is refused, nothing waits, what it drops at its end still belongs
+//! to its parent, and the parent loses nothing.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ unsafe extern "C" {
     safe fn exit(status: i32) -> !;
 }
 
-/// Forks, and says what `fork` does. The new process is ended where it hangs.
+/// Forks and returns the result of `fork`. The new process is ended if it hangs.
 fn fork_for_a_while() -> i32 {
     // SAFETY: the library refuses to be used in the new process, which is what is shown here.
     let child = unsafe { fork() };
@@ -45,7 +45,7 @@ fn says_so<T>(what: &str, answer: Result<T, Error>) {
     }
 }
 
-/// What the threads do that the forked process does not have.
+/// The actions of the threads that the forked process does not have.
 type Act = fn(&Device, &Stream, &Pool, &Pool);
 const BUSY: [Act; 7] = [
     |_, _, _, _| std::thread::spawn(|| {}).join().unwrap(),
@@ -77,7 +77,7 @@ const BUSY: [Act; 7] = [
         event.elapsed_since(&event).unwrap();
     },
     |_, stream, pool, _| {
-        // Other threads synchronise, get pinned memory and instantiate meanwhile.
+        // Other threads synchronise, allocate pinned memory and instantiate meanwhile.
         stream.begin_capture_in(CaptureMode::Relaxed).unwrap();
         let it = stream.alloc::<u8>(pool, 8192).unwrap();
         stream.free(it).unwrap();
@@ -98,7 +98,7 @@ const BUSY: [Act; 7] = [
     },
 ];
 
-/// A thread that does nothing else until all is over.
+/// Starts a thread that repeats an action until the end.
 fn repeat(act: Act, is_over: &Arc<AtomicBool>, device: &Device, pool: &Pool, shared: &Pool) -> JoinHandle<()> {
     let (is_over, device, pool, shared) = (Arc::clone(is_over), device.clone(), pool.clone(), shared.clone());
     std::thread::spawn(move || {
@@ -244,7 +244,7 @@ fn a_forked_process_is_refused_and_its_parent_loses_nothing() {
     }
 }
 
-/// What is queued behind a kernel that forks is the parent's: the new process ends where the kernel does.
+/// Work queued behind a kernel that forks belongs to the parent: the new process ends when the kernel does.
 #[test]
 fn a_kernel_that_forks_is_the_last_of_the_new_process() {
     alone(|| [false, true].into_iter().for_each(forks_in_a_kernel));

@@ -1,4 +1,4 @@
-//! Physical memory really goes back to the system: the process's own figures say so. Chain numbers go back, too.
+//! Physical memory is really given back to the system, by the system's own counts. Chain numbers are given back, too.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -7,7 +7,7 @@ use millpond::{Device, HostConfig, MIB, PoolConfig};
 
 use crate::common::process::alone;
 
-/// Bytes that this process's memory files have, as the system counts them.
+/// Returns the bytes of this process's memory files, as the system counts them.
 fn resident() -> u64 {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap();
     let files = entries.filter_map(|entry| {
@@ -27,7 +27,7 @@ fn memory_goes_back_with_the_threshold_by_trimming_and_with_its_device() {
         let device = Device::host(HostConfig::default()).unwrap();
         let stream = device.stream().unwrap();
 
-        // Release threshold 0: at the synchronisation after the free.
+        // With release threshold 0, at the synchronisation after the free.
         let pool = device.pool(PoolConfig::default()).unwrap();
         let buffer = stream.alloc::<u8>(&pool, TOUCHED as usize).unwrap();
         assert!(resident() < before + MIB, "memory that is not touched costs nothing");
@@ -38,7 +38,7 @@ fn memory_goes_back_with_the_threshold_by_trimming_and_with_its_device() {
         stream.synchronize().unwrap();
         assert!(resident() < before + MIB, "{} B are left", resident() - before);
 
-        // A threshold keeps it; trimming gives it back.
+        // A threshold keeps it; a trim gives it back.
         pool.set_release_threshold(u64::MAX);
         let buffer = stream.alloc::<u8>(&pool, TOUCHED as usize).unwrap();
         stream.memset(buffer.write(), 1).unwrap();
@@ -49,7 +49,7 @@ fn memory_goes_back_with_the_threshold_by_trimming_and_with_its_device() {
         assert!(resident() < before + MIB);
         assert_eq!(pool.statistics().reserved_bytes, 0);
 
-        // And with the device, whatever is still live.
+        // And with the device, even if memory is still live.
         let buffer = stream.alloc::<u8>(&pool, TOUCHED as usize).unwrap();
         stream.memset(buffer.write(), 1).unwrap();
         stream.synchronize().unwrap();
@@ -58,8 +58,8 @@ fn memory_goes_back_with_the_threshold_by_trimming_and_with_its_device() {
     });
 }
 
-/// Chain numbers of devices that met others serve again once the program has waited for them; and what it knew of a
-/// device that is gone it still knows.
+/// Chain numbers of devices that used each other's memory are reused once the program has waited for them. The program
+/// keeps the order that it knew of a dropped device.
 #[test]
 fn devices_that_met_and_went_leave_nothing() {
     alone(|| {

@@ -1,6 +1,6 @@
 //! A guarded pool makes freed addresses inaccessible: a stray access ends the process instead of reading old data.
 //!
-//! Each case runs in a process of its own: this test binary again, told by an environment variable what to do.
+//! Each case runs in its own process: this test binary again, with the case in an environment variable.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -26,8 +26,8 @@ fn read_after(free: bool, guard: bool) {
         Some(buffer)
     };
     stream.synchronize().unwrap();
-    // SAFETY: where the buffer is live this reads its memory; where it is freed the pool keeps the pages mapped, and
-    // reading them is the side work access that this test is about.
+    // SAFETY: if the buffer is live this reads its memory; if it is freed the pool keeps the pages mapped, and reading
+    // them is the stray access that this test is about.
     let byte = unsafe { address.read_volatile() };
     assert_eq!(byte, 7);
     drop(kept);
@@ -75,7 +75,7 @@ fn guarded_memory_serves_again() {
     }
 }
 
-/// The free of a destroyed pool's last block closes it in stream order: its memory goes after that, not before.
+/// The free of a destroyed pool's last block closes it in stream order: its memory is unmapped after that, not before.
 #[test]
 fn a_destroyed_pool_keeps_its_last_block_until_it_is_closed() {
     let schedule = millpond::config::Schedule::Seeded(1);

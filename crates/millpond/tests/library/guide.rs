@@ -1,4 +1,4 @@
-//! The guide in the documentation: its links are those of the folder `docs`, and lead somewhere there and as modules.
+//! The guide in the documentation: its links are those of the folder `docs`, and are valid there and in the modules.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).to_owned()
 }
 
-/// What stands between two texts, everywhere.
+/// Returns each text between two others.
 fn between<'t>(text: &'t str, before: &str, after: &str) -> Vec<&'t str> {
     text.split(before).skip(1).filter_map(|rest| rest.split_once(after)).map(|(found, _)| found).collect()
 }
 
-/// The pages that are modules.
+/// Returns the pages that are modules.
 fn pages() -> BTreeSet<String> {
     between(&read("src/lib.rs"), "include_str!(\"../docs/", ".md\")").into_iter().map(str::to_owned).collect()
 }
@@ -45,7 +45,7 @@ fn links_between_pages_lead_somewhere() {
         let text = read(format!("docs/{page}.md"));
         for link in between(&text, "](", ")") {
             let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
-            // What is no page is in the repository only.
+            // Other files are in the repository only.
             let Some(other) = path.strip_suffix(".md").filter(|other| !other.contains('/')) else { continue };
             let file = root().join("docs").join(path);
             assert!(file.is_file(), "{page}: {link}");

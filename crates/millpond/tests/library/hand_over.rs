@@ -1,4 +1,4 @@
-//! What the device is asked for memory that is allocated on one stream, handed over by an event, and freed on another.
+//! The device calls for memory that is allocated on one stream, passed on by an event, and freed on another.
 
 use millpond::device::CallKind;
 use millpond::{Buffer, Device, HostConfig, PoolConfig};
@@ -18,7 +18,7 @@ fn one_record_and_one_wait(device: &Device) {
     (0..ROUNDS).for_each(|_| hand_over());
     let calls = device.driver_calls() - before;
     assert_eq!(calls[CallKind::Wait], ROUNDS, "{calls}");
-    // Memory freed over there comes back here once the device is past that: asked for some tens of blocks at a time.
+    // Memory freed on the other stream is returned once the device has passed that: one query for some tens of blocks.
     assert!((ROUNDS..ROUNDS + ROUNDS / 16).contains(&calls[CallKind::Record]), "{calls}");
     assert!(calls[CallKind::IsOver] <= ROUNDS / 16 && calls.memory() == 0, "{calls}");
 }

@@ -1,4 +1,4 @@
-//! Devices that hold what the other lent go all the same, whatever their hosts were told.
+//! Devices that hold imports of each other can be dropped all the same, whatever their hosts know.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use millpond::{Device, HostConfig, PoolConfig};
 
 use crate::common::process::alone;
 
-/// Two devices lent to each other, and neither host was told that the other's uses have completed.
+/// Two devices lent memory to each other, and neither host knows that the other's uses have completed.
 #[test]
 fn devices_that_lent_to_each_other_go() {
     alone(|| {
@@ -29,7 +29,7 @@ fn devices_that_lent_to_each_other_go() {
             #[allow(unsafe_code)]
             // SAFETY: nobody writes it.
             let import = unsafe { importer.0.import::<u8>(&ticket) }.unwrap();
-            // In flight when it is given back.
+            // In flight when it is returned.
             importer.1.launch(import.read(), |_| std::thread::sleep(Duration::from_millis(50))).unwrap();
             drop(import);
         }

@@ -1,8 +1,8 @@
-//! A device filled to its limit, by several pools and streams: what is idle is moved or given back before anything is
-//! refused, the refusal says what was asked and what is there, nothing is lost, and afterwards everything works.
+//! A device filled to its limit, by several pools and streams: idle memory is moved or given back before anything is
+//! refused, the refusal says what was requested and what exists, nothing is lost, and afterwards everything works.
 //!
-//! On a GPU (`MILLPOND_TEST_DEVICE=cuda`) it is the whole card, down to what CUDA itself needs, in pieces of gigabytes;
-//! elsewhere a small device of the same make. One test at a time: each wants all of it.
+//! On a GPU (`MILLPOND_TEST_DEVICE=cuda`) it is the whole card, down to what CUDA itself needs, in pieces of gigabytes.
+//! Otherwise it is a small device of the same kind. One test at a time: each wants all of it.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -14,17 +14,17 @@ use millpond::{Buffer, DeviceConfig, Error, GIB, MIB, Pool, PoolConfig, Stream};
 
 /// The size of a device that is not a card.
 const SMALL: u64 = 256 * MIB;
-/// What is left to CUDA itself on a card, in bytes: it needs memory for its own work.
+/// The bytes left to CUDA itself on a card, because it needs memory for its own work.
 const LEFT: u64 = 2 * GIB;
-/// What is to be had is cut in so many pieces.
+/// The number of pieces of the available memory.
 const PIECES: u64 = 32;
-/// At each end of a buffer so many bytes are written and read.
+/// The number of bytes that are written and read at each end of a buffer.
 const END: usize = 4096;
 
-/// A device, and how much of it there is to have.
+/// A device, and its available memory.
 struct Whole<'a> {
     on: &'a Subject,
-    /// What is to be had, in bytes.
+    /// The available bytes.
     free: u64,
     /// The size of a piece.
     piece: usize,
@@ -48,15 +48,15 @@ fn on_whole_devices(body: impl Fn(&Whole<'_>)) {
     }
 }
 
-/// What the driver says is free, in bytes.
+/// Returns the free bytes as the driver reports them.
 fn free_of_card(subject: &Subject) -> u64 {
-    // The device's first call makes its context the thread's.
+    // The device's first call makes its context current on the thread.
     drop(subject.stream());
     let name = std::env::var_os(millpond_driver::cuda::LIBRARY_VARIABLE).unwrap_or_else(|| "libcuda.so.1".into());
     // SAFETY: the driver library, which the device loaded already.
     let library = unsafe { libloading::Library::new(name) }.expect("the driver library");
     type Function = unsafe extern "C" fn(*mut usize, *mut usize) -> i32;
-    // SAFETY: of this signature, by the header.
+    // SAFETY: the header has this signature.
     let ask = unsafe { library.get::<Function>("cuMemGetInfo_v2") }.expect("it has the function");
     let (mut free, mut total) = (0, 0);
     // SAFETY: two places for numbers.
@@ -66,13 +66,13 @@ fn free_of_card(subject: &Subject) -> u64 {
 }
 
 impl Whole<'_> {
-    /// A pool that keeps all that it has, in chunks that can be moved.
+    /// Makes a pool that keeps all its memory, in chunks that can be moved.
     fn pool(&self) -> Pool {
         let chunk_bytes_max = (self.piece as u64 / 16 / (2 * MIB) * (2 * MIB)).max(2 * MIB);
         self.on.pool(PoolConfig::default().release_threshold(u64::MAX).chunk_bytes_max(chunk_bytes_max))
     }
 
-    /// Allocates pieces and writes their ends until that is refused: the pieces, and the refusal.
+    /// Allocates pieces and writes their ends until an allocation is refused. Returns the pieces and the refusal.
     fn fill(&self, stream: &Stream, pool: &Pool, marks: &mut Marks) -> (Vec<Piece>, OutOfMemory) {
         let mut pieces = Vec::new();
         loop {
@@ -90,7 +90,7 @@ impl Whole<'_> {
         }
     }
 
-    /// What a refusal says is what was asked and what is there.
+    /// Asserts that a refusal says what was requested and what exists.
     #[track_caller]
     fn check(&self, report: &OutOfMemory, pool: &Pool, requested: usize) {
         let (text, statistics) = (report.to_string(), pool.statistics());
@@ -124,7 +124,7 @@ impl Marks {
 }
 
 impl Piece {
-    /// Whether it still has its value, where that can be looked at.
+    /// Asserts that it still has its value, if that can be read.
     #[track_caller]
     fn check(&self, whole: &Whole<'_>, stream: &Stream) {
         if !whole.on.has_memory {
@@ -138,7 +138,7 @@ impl Piece {
     }
 }
 
-/// Everything can be had again, as at first.
+/// Asserts that everything can be allocated again, as at first.
 #[track_caller]
 fn all_is_back(whole: &Whole<'_>, pools: &[Pool], pieces: usize) {
     whole.on.device.synchronize().unwrap();
@@ -150,7 +150,7 @@ fn all_is_back(whole: &Whole<'_>, pools: &[Pool], pieces: usize) {
     let (again, _) = whole.fill(&stream, &pool, &mut marks);
     assert_eq!(again.len(), pieces, "as many pieces as at first");
     again.iter().for_each(|piece| piece.check(whole, &stream));
-    // And left to whoever comes next.
+    // And left to the next test.
     drop((again, pool));
     whole.on.device.synchronize().unwrap();
 }
@@ -167,7 +167,7 @@ fn idle_memory_of_one_pool_serves_the_others() {
         assert!(pieces as u64 >= PIECES - 1, "{pieces} pieces: {report}");
         whole.check(&report, &pools[0], whole.piece);
 
-        // Every second piece is freed, by two streams; the rest keeps what it has.
+        // Every second piece is freed, by two streams. The rest keeps its values.
         order(&first, &second);
         let mut odd = false;
         let freed: Vec<Piece> = held
@@ -186,11 +186,11 @@ fn idle_memory_of_one_pool_serves_the_others() {
         let kept = pools[0].statistics().reserved_bytes;
         assert!(kept >= (pieces * whole.piece) as u64, "all of it is kept: {kept} B");
 
-        // The second pool asks for twice a piece, so that pieces of the first have to go together.
+        // The second pool requests twice a piece, so that pieces of the first have to be joined.
         let large = third.alloc::<u8>(&pools[1], 2 * whole.piece).expect("idle memory of the first pool");
         let large = marks.write(&third, large);
         let (small, report) = whole.fill(&third, &pools[2], &mut marks);
-        // What was freed, less the large one. Chunks under the ends of freed pieces can lie under live ones, too.
+        // The freed pieces, without the large one. Chunks under the ends of freed pieces can be under live ones, too.
         let least = count - count / 4 - 2;
         assert!((least..count).contains(&small.len()), "{} pieces of {count} that were freed: {report}", small.len());
         let others: u64 = pools[..2].iter().map(|pool| pool.statistics().reserved_bytes).sum();
@@ -199,7 +199,7 @@ fn idle_memory_of_one_pool_serves_the_others() {
         held.iter().for_each(|piece| piece.check(whole, &first));
         small.iter().chain([&large]).for_each(|piece| piece.check(whole, &third));
 
-        // One free more, and the same request is served.
+        // After one more free, the same request succeeds.
         third.free(large.x).unwrap();
         third.synchronize().unwrap();
         let again = third.alloc::<u8>(&pools[2], whole.piece).expect("what was freed just now");
@@ -209,7 +209,7 @@ fn idle_memory_of_one_pool_serves_the_others() {
     });
 }
 
-/// Memory that work still uses is nobody else's; once it is over the same request is served.
+/// Memory that work still uses serves no other request. Once that work has completed, the same request succeeds.
 #[test]
 fn memory_in_use_is_waited_for_or_refused() {
     on_whole_devices(|whole| {
@@ -244,7 +244,7 @@ fn memory_in_use_is_waited_for_or_refused() {
     });
 }
 
-/// Threads that together want more than there is: refused now and then, and nothing is lost by it.
+/// Threads that together want more than there is are refused sometimes, and nothing is lost.
 #[test]
 fn threads_that_do_not_fit_go_on() {
     on_whole_devices(|whole| {
@@ -285,7 +285,7 @@ fn threads_that_do_not_fit_go_on() {
     });
 }
 
-/// Graphs take their memory from the same device, and what either keeps idle serves the other.
+/// Graphs take their memory from the same device. Idle memory of either serves the other.
 #[test]
 fn a_launch_finds_idle_memory_or_is_refused() {
     on_whole_devices(|whole| {
@@ -302,14 +302,14 @@ fn a_launch_finds_idle_memory_or_is_refused() {
             let refused = act().expect_err("nothing is left").to_string();
             assert!(refused.contains("memory"), "{refused}");
             assert_eq!(whole.on.device.graph_memory().reserved_bytes, 0, "a refusal keeps nothing");
-            // The pool keeps what is freed, and the graph finds it there, also in the cache of its own stream.
+            // The pool keeps freed memory, and the graph finds it there, also in the cache of its own stream.
             held.drain(..2).for_each(|piece| stream.free(piece.x).unwrap());
             stream.synchronize().unwrap();
             act().expect("what the pool keeps idle");
             assert!(whole.on.device.graph_memory().reserved_bytes >= whole.piece as u64);
             held.iter().for_each(|piece| piece.check(whole, &stream));
             drop(held);
-            // What the graph keeps idle goes the other way.
+            // The graph's idle memory serves the pool in turn.
             all_is_back(whole, std::slice::from_ref(&pool), pieces);
         }
     });

@@ -1,4 +1,4 @@
-//! Two threads that allocate and free on their own streams share no lock while their caches serve them.
+//! Two threads that allocate and free on their own streams share no lock while their caches suffice.
 
 use std::sync::Barrier;
 
@@ -24,7 +24,8 @@ fn shared_locks_of_two_threads(device: &Device) {
         for _ in 0..2 {
             scope.spawn(|| {
                 let stream = device.stream().unwrap();
-                // A stream that must grow takes what others keep idle: both hold at once all they will ever hold.
+                // A stream that must grow takes idle memory of others. So both first hold all the memory that they will
+                // ever hold at once.
                 let held = SIZES.map(|bytes| stream.alloc::<u8>(&pool, bytes).unwrap());
                 warm.wait();
                 held.into_iter().for_each(|buffer| stream.free(buffer).unwrap());
@@ -42,7 +43,7 @@ fn shared_locks_of_two_threads(device: &Device) {
         done.wait();
         let after = pool.statistics().shared_locks;
         done.wait();
-        // Reading the statistics is itself one visit.
+        // Reading the statistics itself takes the lock once.
         after - before - 1
     });
     assert_eq!(taken, 0, "the shared lock was taken {taken} times in {} pairs", 4 * PAIRS);
@@ -55,7 +56,7 @@ fn caches_share_no_lock_on_the_host_device() {
 
 #[test]
 fn a_miss_is_counted() {
-    // The canary: what the tests above say would be worth nothing if the count never moved.
+    // The counterpart: the tests above would prove nothing if the count never changed.
     let device = Device::host(HostConfig::default()).unwrap();
     let (pool, stream) = (device.default_pool(), device.stream().unwrap());
     let before = pool.statistics().shared_locks;

@@ -1,4 +1,4 @@
-//! A kernel that panics loses its device: everything later says so, and nothing hangs or crashes.
+//! A kernel that panics loses its device: every later call says so, and nothing hangs or crashes.
 
 use millpond::{Device, Error, HostConfig};
 
@@ -15,7 +15,7 @@ fn a_panicking_kernel_loses_the_device_and_buffers_still_drop() {
     assert!(matches!(stream.launch(y.write(), |y| y.fill(1)), Err(Error::DeviceLost { .. })));
     assert!(matches!(stream.copy_to_host(y.read()), Err(Error::DeviceLost { .. })));
     assert!(matches!(device.synchronize(), Err(Error::DeviceLost { .. })));
-    // Another device of the process is not touched by it.
+    // Another device of the process is not affected.
     let other = Device::host(HostConfig::default()).unwrap();
     let elsewhere = other.stream().unwrap();
     let z = elsewhere.alloc::<u32>(&other.default_pool(), 10).unwrap();
@@ -27,7 +27,7 @@ fn a_panicking_kernel_loses_the_device_and_buffers_still_drop() {
 
 #[test]
 fn a_kernel_that_owns_buffers_can_be_refused() {
-    // The closure is dropped by the refusal, and with it a buffer that the very launch declares: no lock may be held.
+    // The refusal drops the closure, and with it a buffer that the same launch declares: no lock may be held then.
     let device = Device::host(HostConfig::default()).unwrap();
     let (pool, stream) = (device.default_pool(), device.stream().unwrap());
     stream.launch((), |()| panic!("planted")).unwrap();

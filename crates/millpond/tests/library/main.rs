@@ -1,7 +1,7 @@
-//! The library as programs see it, in one test program: each module is a topic, and `library suite::` runs one.
+//! The library as programs see it, in one test program. Each module is a topic, and `library suite::` runs one.
 //!
-//! Tests run side by side. One that looks at its whole process, or changes it, runs `alone` (`common/process.rs`). On a
-//! GPU modules run one after the other, some of them with one thread: `bench/gpu/run`.
+//! Tests run in parallel. A test that reads or changes the state of its whole process runs `alone`
+//! (`common/process.rs`). On a GPU modules run one after the other, some of them with one thread: `bench/gpu/run`.
 
 mod common;
 

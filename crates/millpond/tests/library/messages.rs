@@ -1,5 +1,5 @@
-//! What messages say: streams and pools by their names wherever they are mentioned, sizes in units that people read,
-//! and what became of memory whose buffer is gone.
+//! The text of messages: streams and pools by their names everywhere, sizes in readable units, and the end of memory
+//! whose buffer was dropped.
 
 use millpond::graph::{CaptureMode, Instantiate};
 use millpond::pool::PeerAccess;
@@ -71,7 +71,7 @@ fn a_kernel_of_a_graph_that_panics_is_one_of_a_launch() {
         graph.add_kernel(&[], (), |()| std::panic::resume_unwind(Box::new("a planted mistake"))).unwrap();
     }
     let launched = graph.instantiate(Instantiate::default()).unwrap().launch(&left).map(drop);
-    // The first kernel may lose the device while the launch is being made.
+    // The first kernel may lose the device while the second one is launched.
     let text = launched.and_then(|()| left.synchronize()).unwrap_err().to_string();
     assert!(
         text.contains("stream `left`: a kernel") || text.contains("lane 1 of a graph's launch: a kernel"),
@@ -93,7 +93,7 @@ fn what_is_refused_for_a_stream_has_its_name() {
     assert!(format!("{stream:?}").starts_with("Stream(stream `visitor` of device "), "{stream:?}");
 }
 
-/// Allocates here, and drops the buffer with a view left.
+/// Allocates at this line. Returns a view after dropping the buffer.
 fn dropped(stream: &Stream, device: &Device) -> (millpond::View<u8>, u32) {
     let x: Buffer<u8> = stream.alloc(&device.default_pool(), 64).unwrap();
     (x.view(), line!() - 1)
@@ -108,7 +108,7 @@ fn a_view_of_a_dropped_buffer_says_so_and_where_it_was_allocated() {
         let gone = stream.memset(view.write(), 1).unwrap_err();
         assert_says(&gone, &["but it is dropped already", "its buffer was dropped", "stream `left`", &place]);
     }
-    // What was used elsewhere is freed after that use, and says the same.
+    // Memory that was used on another stream is freed after that use. The message is the same.
     let x: Buffer<u8> = left.alloc(&device.default_pool(), 64).unwrap();
     let view = x.view();
     right.wait(&left.record().unwrap()).unwrap();
@@ -117,7 +117,7 @@ fn a_view_of_a_dropped_buffer_says_so_and_where_it_was_allocated() {
     let place = format!("messages.rs:{}", line!() - 5);
     let gone = left.memset(view.write(), 1).unwrap_err();
     assert_says(&gone, &["but it is dropped already", &place]);
-    // A free is one as before.
+    // For a free, the message is as before.
     let x: Buffer<u8> = left.alloc(&device.default_pool(), 64).unwrap();
     let view = x.view();
     left.free(x).unwrap();

@@ -1,4 +1,4 @@
-//! What is counted: operations have the same numbers in a refusal and in a trace, and devices are never confused there.
+//! Numbers: operations have the same numbers in a refusal and in a trace, and a trace never confuses devices.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ fn file(name: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// Numbers of devices are never used again in a trace: one that ran out would take one device for another.
+/// Numbers of devices are never used again in a trace: if they ran out, two devices would be taken for one.
 #[test]
 fn a_trace_that_is_full_takes_no_other_device() {
     let path = file("full.trace");
@@ -59,7 +59,8 @@ fn further_devices_are_in_a_further_trace_where_the_environment_asks() {
     }
 }
 
-/// What a program calls is counted, also a wait that is no news: not what a stream learns otherwise, and no drop.
+/// Every call of a program is counted, also a wait that adds nothing. Other order that a stream learns is not counted,
+/// nor is a drop.
 #[test]
 fn operations_have_the_same_numbers_in_a_refusal_and_in_the_trace() {
     makes().into_iter().for_each(|make| {
@@ -95,7 +96,7 @@ fn operations_have_the_same_numbers_in_a_refusal_and_in_the_trace() {
     });
 }
 
-/// How many frees are in a trace that is whole.
+/// Returns the number of frees in a complete trace.
 fn frees(path: &Path) -> usize {
     let mut frees = 0;
     let reader = traced::read(path, |op, _| frees += usize::from(matches!(op.what, What::Free { .. })));
@@ -103,7 +104,7 @@ fn frees(path: &Path) -> usize {
     frees
 }
 
-/// What is wrong in a trace.
+/// Returns the findings of a trace.
 fn findings(path: &Path) -> Vec<Finding> {
     let mut findings = traced::findings(path, Settings::default(), |_| true);
     findings.retain(|finding| !finding.kind.is_advice());

@@ -1,8 +1,8 @@
-//! What the library writes fails without any harm to the program: standard error that is full or has no reader, and a
-//! trace at the limit of the process's files.
+//! Failing output does no harm to the program: standard error that is full or has no reader, and a trace at the limit
+//! of the process's file sizes.
 //!
-//! Standard error and the limit are the whole process's, so each case runs in one of its own: this test binary again,
-//! told by an environment variable what to do.
+//! Standard error and the limit belong to the whole process, so each case runs in its own process: this test binary
+//! again, with the case in an environment variable.
 
 use std::fs::File;
 use std::process::{ExitStatus, Stdio};
@@ -16,7 +16,7 @@ use crate::common::process;
 const CASE: &str = "MILLPOND_OUTPUT_CASE";
 const LIMIT: u64 = MIB / 4;
 
-/// A violation is reported while it is met.
+/// Reports a violation while it is met.
 fn report() {
     let config = HostConfig::default().violations(Violations::Report(Reporter::stderr()));
     let device = Device::host(config).unwrap();
@@ -28,14 +28,14 @@ fn report() {
     other.synchronize().unwrap();
 }
 
-/// The environment wants a trace where none can be.
+/// The environment asks for a trace where none can be created.
 fn opening() {
     let device = Device::host(HostConfig::default()).unwrap();
     device.stream().unwrap().synchronize().unwrap();
     assert!(device.flush_trace().is_ok(), "it is not traced");
 }
 
-/// The trace meets the limit inside operations, under locks.
+/// The trace reaches the limit inside operations, under locks.
 fn full_trace() {
     let device = Device::host(HostConfig::default()).unwrap();
     let (stream, pool) = (device.stream().unwrap(), device.default_pool());
@@ -69,7 +69,7 @@ fn run(case: &str, trace: Option<&str>, stderr: Stdio) -> ExitStatus {
     command.stdout(Stdio::null()).stderr(stderr).status().unwrap()
 }
 
-/// Nobody can read what is said.
+/// Runs a case whose standard error nobody can read.
 #[track_caller]
 fn check(case: &str, trace: Option<&str>) {
     let full = File::options().write(true).open("/dev/full").unwrap();

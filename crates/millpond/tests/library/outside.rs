@@ -1,4 +1,4 @@
-//! What readers who did not write the library found with safe programs against it, on the host device.
+//! Mistakes of the library that reviewers found with safe programs, on the host device.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ fn reporting(report: impl Fn(&Finding) + Send + Sync + 'static) -> Device {
     Device::host(HostConfig::default().violations(report)).expect("the host device opens")
 }
 
-/// A reported operation goes on, whether or not the other side's stream closes at that moment.
+/// A reported operation goes on, even if the other side's stream closes at that moment.
 #[test]
 fn a_report_goes_on_while_the_other_stream_closes() {
     let device = reporting(|_| ());
@@ -36,7 +36,7 @@ fn a_report_goes_on_while_the_other_stream_closes() {
     stream.free(x).unwrap();
 }
 
-/// A kernel that waits runs what it waits for, and not another instance with the same closure, which it holds.
+/// A kernel that waits runs the work that it waits for, and no other instance of the same closure, which it holds.
 #[test]
 fn a_seeded_kernel_that_waits_runs_no_other_instance_of_it() {
     for seed in 0..16 {
@@ -65,7 +65,7 @@ fn a_seeded_kernel_that_waits_runs_no_other_instance_of_it() {
     }
 }
 
-/// What is idle beyond a new limit goes back at once, and serves nobody.
+/// Idle memory beyond a new limit is given back at once, and is not used.
 #[test]
 fn a_limit_holds_for_memory_that_is_there() {
     let device = device();
@@ -79,7 +79,7 @@ fn a_limit_holds_for_memory_that_is_there() {
     pool.set_max_bytes(Some(4 * MIB)).unwrap();
     assert!(pool.statistics().reserved_bytes <= 4 * MIB, "{:?}", pool.statistics());
     assert_eq!(alloc().len(), 1);
-    // What is in use goes back once it is idle and the host synchronises.
+    // Memory in use is given back once it is idle and the host synchronises.
     pool.set_max_bytes(None).unwrap();
     let all = alloc();
     pool.set_max_bytes(Some(4 * MIB)).unwrap();
@@ -89,7 +89,7 @@ fn a_limit_holds_for_memory_that_is_there() {
     assert!(pool.statistics().reserved_bytes <= 4 * MIB, "{:?}", pool.statistics());
 }
 
-/// Devices beyond those that messages number are still other devices.
+/// Devices beyond those that messages number are still different devices.
 #[test]
 fn the_three_hundredth_device_is_another_one() {
     (0..300).for_each(|_| drop(device()));
@@ -110,7 +110,7 @@ fn the_three_hundredth_device_is_another_one() {
     assert_eq!(reports.load(Ordering::Relaxed), 2, "the refused launch put no edge in");
 }
 
-/// The host has synchronised with a scope's stream however the scope ends.
+/// The host has synchronised with a scope's stream, no matter how the scope ends.
 #[test]
 fn a_scope_that_fails_has_synchronised() {
     let device = device();
@@ -125,7 +125,7 @@ fn a_scope_that_fails_has_synchronised() {
     device.free(x).unwrap();
 }
 
-/// A device whose chunks are large has a default pool all the same.
+/// A device with large chunks has a default pool all the same.
 #[test]
 fn a_granularity_of_a_gibibyte_is_a_setting_like_any_other() {
     let device = Device::host(HostConfig::default().granularity(1 << 30)).unwrap();
@@ -135,7 +135,7 @@ fn a_granularity_of_a_gibibyte_is_a_setting_like_any_other() {
     stream.free(x).unwrap();
 }
 
-/// A view whose pool is gone does not say that its place was used again.
+/// The error for a view whose pool is dropped does not claim that its place was reused.
 #[test]
 fn a_view_of_what_is_gone_says_no_more_than_is_known() {
     let device = device();
@@ -148,7 +148,7 @@ fn a_view_of_what_is_gone_says_no_more_than_is_known() {
     assert!(refused.to_string().contains("it was freed, or its pool, its device or the capture"), "{refused}");
 }
 
-/// Accesses counted at run time have no slices, and take the addresses of no others.
+/// Accesses counted at run time have no slices, and do not shift the addresses of other accesses.
 #[test]
 fn a_list_of_accesses_moves_no_slice_beside_it() {
     let device = device();
@@ -167,7 +167,7 @@ fn a_list_of_accesses_moves_no_slice_beside_it() {
     assert!(stream.copy_to_host(y.read()).unwrap().iter().all(|byte| *byte == 1));
     stream.launch_once((vec![list(), list()], [y.write()]), move |(_, [y])| y.fill(2 * u8::from(is_there(y)))).unwrap();
     assert!(stream.copy_to_host(y.read()).unwrap().iter().all(|byte| *byte == 2));
-    // In a graph, and where each instance moves the memory.
+    // Also in a graph, and if each instance moves the memory.
     let mut graph = device.symbolic_graph().unwrap();
     let z = graph.add_alloc::<u8>(&[], 64).unwrap();
     let alloc = graph.node_of(z).unwrap();

@@ -1,5 +1,4 @@
-//! Violations are reported where that is the setting, the program goes on, and what it computes is right: on every kind
-//! of device.
+//! With the setting to report violations, the program goes on, and its results are right: on every kind of device.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -14,7 +13,7 @@ use millpond_core::check::Settings;
 
 type Told = Arc<Mutex<Vec<Kind>>>;
 
-/// A device that reports.
+/// Makes a device that reports violations.
 fn subject(make: Make, trace: Option<Trace>) -> (Subject, Told) {
     eprintln!("on {make:?}:");
     let told = Told::default();
@@ -51,7 +50,7 @@ fn a_wrong_order_is_reported_and_mended() {
     }
 }
 
-/// Two readers that are missing are one violation, with both named, and both edges are put in.
+/// Two missing readers are one violation that names both, and both edges are added.
 #[test]
 fn all_that_is_missing_is_reported_once() {
     for make in makes() {
@@ -67,7 +66,7 @@ fn all_that_is_missing_is_reported_once() {
     }
 }
 
-/// Somebody else, the reporter here, puts the edge in before the library does.
+/// Another party, here the reporter, adds the edge before the library does.
 #[test]
 fn what_is_mended_meanwhile_goes_on() {
     for make in makes() {
@@ -110,8 +109,8 @@ fn a_launch_that_frees_too_early_is_mended() {
     }
 }
 
-/// Between the question whether the stream captures and the copy another thread may begin a capture; here it is who is
-/// told of the violation.
+/// A stream may begin to capture after a copy has checked that it does not. Here the reporter begins the capture when
+/// it gets the violation.
 #[test]
 fn a_capture_that_begins_in_the_midst_of_a_copy_to_the_host_refuses_it() {
     for make in makes() {
@@ -135,7 +134,7 @@ fn a_capture_that_begins_in_the_midst_of_a_copy_to_the_host_refuses_it() {
     }
 }
 
-/// A free without a stream has none that could wait.
+/// A free without a stream has no stream that could wait.
 #[test]
 fn a_free_by_the_host_is_reported_and_refused() {
     for make in makes() {

@@ -1,5 +1,5 @@
-//! A second free of an address names what was freed there last, whoever freed it and however many operations other
-//! streams had done.
+//! A second free of an address names the allocation that was freed there last, no matter who freed it and how many
+//! operations other streams have done.
 
 use millpond::{Buffer, Device, HostConfig, Pool, Result, Stream};
 
@@ -20,7 +20,7 @@ fn a_second_free_names_what_was_freed_there_last() {
         let (stream, other, pool) = (device.stream().unwrap(), device.stream().unwrap(), device.default_pool());
         let (old, beside) = (named(&stream, &pool, "old", 512), named(&stream, &pool, "beside", 512));
         let address = old.address();
-        // The entry that is free last serves next: it is not the one of `old`.
+        // The entry that was freed last is reused next. It is not the one of `old`.
         stream.free(old).unwrap();
         stream.free(beside).unwrap();
         stream.synchronize().unwrap();

@@ -1,6 +1,6 @@
-//! A process with little: devices and pools make do with what the system grants, and what it refuses is said.
+//! A process with few resources: devices and pools work with what the system grants, and errors name what it refuses.
 //!
-//! A limit holds for a whole process, so each case runs in one of its own.
+//! A limit holds for a whole process, so each case runs in its own process.
 
 use millpond::{Device, Error, GIB, HostConfig, MIB, Pool, PoolConfig};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -11,7 +11,7 @@ fn limit(resource: Resource, current: u64) {
     setrlimit(resource, Rlimit { current: Some(current), maximum: getrlimit(resource).maximum }).unwrap();
 }
 
-/// Addresses that the process has.
+/// Returns the bytes of addresses that the process uses.
 fn addresses() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').next().unwrap().parse::<u64>().unwrap() * rustix::param::page_size() as u64
@@ -21,7 +21,7 @@ fn device(total_bytes: u64) -> Device {
     Device::host(HostConfig::default().total_bytes(total_bytes)).unwrap()
 }
 
-/// Memory of the pool is written and read back.
+/// Writes and reads back memory of the pool.
 #[track_caller]
 fn check_use(device: &Device, pool: &Pool, bytes: u64) {
     let stream = device.stream().unwrap();
@@ -49,7 +49,7 @@ fn fill(device: &Device, config: &PoolConfig) -> (Vec<Pool>, Error) {
 fn pools_make_do_with_few_addresses() {
     alone(|| {
         limit(Resource::As, addresses() + 4 * GIB);
-        // 64 GiB would not fit as addresses even once.
+        // 64 GiB of addresses would not fit even once.
         let large = device(64 * GIB);
         check_use(&large, &large.default_pool(), 64 * MIB);
         let before = addresses();
@@ -63,7 +63,7 @@ fn pools_make_do_with_few_addresses() {
         }
         assert!(!pools.is_empty());
         check_use(&large, pools.last().unwrap(), MIB);
-        // A request that no addresses are left for names the limit, too.
+        // A request for which no addresses are left names the limit, too.
         let stream = large.stream().unwrap();
         let text = stream.alloc::<u8>(&large.default_pool(), 8 << 30).unwrap_err().report().to_string();
         assert!(text.contains("of addresses: raise the limit (RLIMIT_AS"), "{text}");

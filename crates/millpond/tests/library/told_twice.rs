@@ -1,5 +1,5 @@
-//! What a device refuses, the checker finds in its trace, and nothing else: programs of few lines, each with a shape
-//! that the two once judged otherwise.
+//! The checker finds in a device's trace exactly what the device refuses: short programs, each of a kind that the two
+//! once judged differently.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -13,7 +13,7 @@ use millpond_core::check::{Kind, Settings};
 
 use crate::common::traced;
 
-/// What was refused, in order.
+/// The refusals, in order.
 #[derive(Default)]
 struct Said(RefCell<Vec<String>>);
 
@@ -57,7 +57,7 @@ fn streams<const N: usize>(device: &Device) -> [Stream; N] {
     std::array::from_fn(|_| device.non_blocking_stream().unwrap())
 }
 
-/// An event never changes, whatever the external event that came of it, or that it came of, is used for.
+/// An event never changes, even if an external event was made from it, or it from one, and that is used.
 #[test]
 fn events_and_external_events_are_apart() {
     agreed("recorded-again", &["use-before-alloc"], |said, [device]| {
@@ -136,7 +136,7 @@ fn a_device_may_be_let_go_in_a_capture() {
     });
 }
 
-/// The legacy stream, while a blocking stream is captured: it may be asked, and not used.
+/// The legacy stream, while a blocking stream is captured: it may be queried, but not used.
 #[test]
 fn the_legacy_stream_is_refused_beside_a_capture() {
     agreed("legacy-asked", &[], |said, [device]| {
@@ -160,7 +160,7 @@ fn the_legacy_stream_is_refused_beside_a_capture() {
     });
 }
 
-/// An upload comes after the launches before.
+/// An upload comes after earlier launches.
 #[test]
 fn an_upload_orders_its_stream() {
     for (name, uploads, expected) in [("uploaded", true, &[][..]), ("not-uploaded", false, &["use-before-alloc"])] {
@@ -228,8 +228,7 @@ fn one_of_two_devices_is_synchronised() {
     });
 }
 
-/// An instance that is updated from a clone of its graph, where each has its own addresses, frees by itself what it
-/// left before.
+/// An instance with symbolic addresses that is updated from a clone of its graph frees by itself what it left before.
 #[test]
 fn what_an_updated_instance_left_is_its_own() {
     agreed("update-symbolic", &["use-after-free"], |said, [device]| {
@@ -247,7 +246,7 @@ fn what_an_updated_instance_left_is_its_own() {
     });
 }
 
-/// A graph with memory nodes and fixed addresses is in one place.
+/// A graph with memory nodes and fixed addresses can only be in one place.
 #[test]
 fn a_graph_with_memory_nodes_is_in_one_place() {
     let refused = ["graph-refused"; 6];
@@ -277,7 +276,7 @@ fn a_graph_with_memory_nodes_is_in_one_place() {
     });
 }
 
-/// What an instance that is gone left is in the way of the next one at its addresses, and its launches come first.
+/// Memory left by a dropped instance blocks the next one at its addresses, and its launches come first.
 #[test]
 fn an_instance_has_the_addresses_of_the_one_before() {
     agreed("instantiated-again", &["unfreed-launch", "unfreed-launch"], |said, [device]| {
@@ -290,7 +289,7 @@ fn an_instance_has_the_addresses_of_the_one_before() {
         let exec = graph.instantiate(Instantiate::default()).unwrap();
         said.of(exec.launch(&s));
         said.of(s.free(left));
-        // Ordered after the launch of the instance before by the addresses alone.
+        // Ordered after the launch of the instance before by the addresses only.
         drop(said.of(exec.launch(&t)));
         drop(exec);
         let mut around = device.graph().unwrap();
@@ -300,7 +299,7 @@ fn an_instance_has_the_addresses_of_the_one_before() {
     });
 }
 
-/// A node's name means the same memory once its graph is gone.
+/// A node's name means the same memory after its graph is dropped.
 #[test]
 fn a_name_outlives_its_graph() {
     agreed("used-when-the-graph-is-gone", &[], |said, [device]| {
@@ -328,7 +327,7 @@ fn a_name_outlives_its_graph() {
     });
 }
 
-/// Foreign code may use halves of an allocation at once: its trace says so.
+/// Other code may use halves of an allocation at once: its trace declares that.
 #[test]
 fn unordered_work_of_foreign_code_passes() {
     agreed("halves", &["use-before-alloc", "free-before-use"], |said, [device]| {
@@ -342,12 +341,12 @@ fn unordered_work_of_foreign_code_passes() {
         unsafe { a.enqueue(low.write(), |_, _| Ok(())) }.unwrap();
         // SAFETY: as above.
         unsafe { b.enqueue(high.write(), |_, _| Ok(())) }.unwrap();
-        // The work on `b` is missed.
+        // The work on `b` is missing.
         said.of(a.free(x));
     });
 }
 
-/// A capture into a graph that is there: what it refuses, and the graph afterwards, which is as before.
+/// A capture into an existing graph: the refusals, and the graph afterwards, which is as before.
 #[test]
 fn captures_into_a_graph_that_is_there_are_in_the_trace() {
     agreed("into-a-graph", &["use-before-alloc", "capture", "capture", "use-before-alloc"], |said, [device]| {
@@ -370,7 +369,7 @@ fn captures_into_a_graph_that_is_there_are_in_the_trace() {
             t.wait(&s.record()?)?;
             t.memset(x.write(), 2)
         }));
-        // The capture ends well, and nothing is made of it.
+        // The capture itself ends well, but no graph is made of it.
         let failed = s.capture_to(&mut graph, &[fill], mode, |s| {
             s.memset(x.write(), 3)?;
             Err::<(), Error>(Invalid::Stale.into())
@@ -389,7 +388,7 @@ fn captures_into_a_graph_that_is_there_are_in_the_trace() {
     });
 }
 
-/// Memory of a capture that comes to nothing may have a free node in another graph by then.
+/// The memory of a failed capture may have a free node in another graph by then.
 #[test]
 fn memory_of_a_capture_that_comes_to_nothing_is_freed_by_no_graph() {
     agreed("into-nothing", &[], |_, [device]| {
@@ -407,7 +406,7 @@ fn memory_of_a_capture_that_comes_to_nothing_is_freed_by_no_graph() {
     });
 }
 
-/// The free node of a buffer that is dropped comes after its last use alone, in the trace as well.
+/// The free node of a dropped buffer comes after its last use only, in the trace as well.
 #[test]
 fn the_free_node_of_a_drop_has_the_same_edges() {
     agreed("edges-of-a-drop", &[], |_, [device]| {
@@ -419,7 +418,7 @@ fn the_free_node_of_a_drop_has_the_same_edges() {
     });
 }
 
-/// A captured free names one life, as every free does.
+/// A captured free names one lifetime, as every free does.
 #[test]
 fn a_captured_free_of_what_a_launch_freed_is_refused() {
     agreed("captured-free-of-a-former-life", &["stale-free", "use-after-free"], |said, [device]| {
@@ -439,7 +438,7 @@ fn a_captured_free_of_what_a_launch_freed_is_refused() {
     });
 }
 
-/// A capture into a graph frees nothing of a node that was removed, whichever graph frees what that left.
+/// A capture into a graph cannot free memory of a removed node, no matter which graph frees what that node left.
 #[test]
 fn memory_of_a_removed_node_is_not_in_the_graph() {
     agreed("free-of-a-removed-node", &["graph-refused"], |said, [device]| {
@@ -619,7 +618,7 @@ fn a_capture_that_is_given_up_is_told() {
     });
 }
 
-/// A graph that moved into another one gets no memory node by a capture either.
+/// A graph that moved into another one gets no memory node from a capture either.
 #[test]
 fn captures_into_a_graph_that_has_moved_add_no_memory_node() {
     agreed("into-a-moved-graph", &["graph-refused", "graph-refused"], |said, [device]| {
@@ -636,7 +635,7 @@ fn captures_into_a_graph_that_has_moved_add_no_memory_node() {
     });
 }
 
-/// A captured free that is refused because nothing is captured is not a free of that memory.
+/// A captured free that is refused because no capture is in progress is not a free of that memory.
 #[test]
 fn a_captured_free_outside_of_a_capture_frees_nothing() {
     agreed("free-outside-of-a-capture", &["unfreed-launch"], |said, [device]| {
@@ -652,7 +651,7 @@ fn a_captured_free_outside_of_a_capture_frees_nothing() {
     });
 }
 
-/// Tries until it is done, while another thread synchronises with a stream: how often it was refused.
+/// Repeats a call until it succeeds, while another thread synchronises with a stream. Returns the number of refusals.
 fn tries(stream: &Stream, mut attempt: impl FnMut() -> bool) -> usize {
     std::thread::scope(|scope| {
         scope.spawn(|| stream.synchronize().unwrap());
@@ -660,8 +659,8 @@ fn tries(stream: &Stream, mut attempt: impl FnMut() -> bool) -> usize {
     })
 }
 
-/// One thread synchronises while another one tries the same until it may: what was refused stands before the
-/// synchronisation that it missed, what was done behind it.
+/// One thread synchronises while another one repeats a call until it succeeds. In the trace, the refused calls come
+/// before the synchronisation that they missed, and the successful one after it.
 #[test]
 fn a_try_that_is_refused_stands_before_the_synchronisation_that_it_missed() {
     const ROUNDS: usize = 500;
@@ -706,7 +705,7 @@ fn a_try_that_is_refused_stands_before_the_synchronisation_that_it_missed() {
     assert_eq!(findings.len(), refused, "as often as live");
 }
 
-/// What a stream or the host knows by a device that writes no trace, or another one, is in the trace as well.
+/// Order that a stream or the host learns through a device with no trace, or with another one, is in the trace as well.
 #[test]
 fn what_is_known_by_a_device_of_another_trace_is_known() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -738,8 +737,8 @@ fn what_is_known_by_a_device_of_another_trace_is_known() {
     }
 }
 
-/// One thread captures while another one begins and ends captures on the same streams: what it is refused stands in the
-/// trace while that is so. Behind the end of the other capture the same call would be right.
+/// One thread captures while another one begins and ends captures on the same streams. In the trace, its refused calls
+/// come before the end of the other capture. After that end the same calls would be right.
 #[test]
 fn what_is_refused_beside_a_capture_stands_before_its_end() {
     const ROUNDS: usize = 300;

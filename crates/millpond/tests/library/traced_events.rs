@@ -1,5 +1,5 @@
-//! External events of traced programs with several threads: what one thread sees another record stands in the trace
-//! behind that record.
+//! External events of traced programs with several threads: what a thread does after it sees a record of another thread
+//! comes after that record in the trace.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use millpond_core::check::Settings;
 
 use crate::common::traced;
 
-/// A thread records in each round, by `record`; another sees that by the event, waits and reads.
+/// A thread records in each round, by `record`. Another thread sees that by the event, waits and reads.
 fn is_right(name: &str, rounds: usize, record: impl Fn(&Device, &Stream, &ExternalEvent) -> Result<()> + Sync) {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}.trace", std::process::id()));
     let device = Device::host(HostConfig::default().trace(Trace::create(&path).unwrap())).unwrap();

@@ -1,4 +1,4 @@
-//! What a program does is in its trace: in order, with places, whole, whoever asks for it.
+//! A trace has everything that a program does: in order, with places, complete, for any kind of request for a trace.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,7 +18,7 @@ fn file(name: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// The operations of a trace, with where they stand, and whether nothing is missing.
+/// Returns the operations of a trace with their places, and `true` if nothing is missing.
 fn read(path: &Path) -> (Vec<(Op, String)>, bool) {
     let mut ops = Vec::new();
     let reader = traced::read(path, |op, reader| {
@@ -29,7 +29,7 @@ fn read(path: &Path) -> (Vec<(Op, String)>, bool) {
     (ops, reader.is_finished())
 }
 
-/// A device whose program is written down.
+/// Makes a device whose program is traced.
 fn traced(make: Make, name: &str) -> (PathBuf, Trace, Device) {
     eprintln!("on {make:?}:");
     let path = file(&format!("{name}-{make:?}.trace"));
@@ -166,7 +166,7 @@ fn devices_are_told_apart() {
     assert_eq!((made, streams.len()), (3, 3));
 }
 
-/// A pipe is waited for until it has a reader; what is there is not touched.
+/// A pipe would block until it has a reader. Existing files other than regular ones are left alone.
 #[test]
 fn a_trace_goes_to_a_regular_file_only() {
     let pipe = file("pipe");
@@ -179,13 +179,14 @@ fn a_trace_goes_to_a_regular_file_only() {
     assert!(pipe.exists());
 }
 
-/// What a checker finds in a trace, in order.
+/// Returns a checker's findings in a trace, in order.
 fn found(path: &Path) -> Vec<Kind> {
     let findings = traced::findings(path, Settings::default(), |_| true);
     findings.iter().map(|finding| finding.kind).collect()
 }
 
-/// Copies of pinned memory use both sides in the trace, too; of the host's own uses it has those that were refused.
+/// Copies of pinned memory use both sides in the trace, too. Of the host's own uses, the trace has those that were
+/// refused.
 #[test]
 fn pinned_memory_is_in_the_trace() {
     for make in makes() {
@@ -270,7 +271,7 @@ fn what_is_refused_is_in_the_trace_and_refused_there() {
 #[test]
 fn a_capture_of_one_thread_lets_others_go_on_in_the_trace_too() {
     for is_other in [true, false] {
-        // A file each: another test's child may hold the first one open for a moment.
+        // A file for each, because another test's child may hold the first one open for a moment.
         let (path, trace, device) = traced(Make::Parallel, if is_other { "captures" } else { "captures-own" });
         let stream = device.non_blocking_stream().unwrap();
         let buffer = is_other.then(|| stream.alloc::<u8>(&device.default_pool(), 64).unwrap());
@@ -301,7 +302,7 @@ fn a_crash_loses_what_was_not_flushed() {
     assert!(Trace::create(&path).is_err(), "somebody writes it");
 }
 
-/// The program of the next test: it never ends by itself.
+/// The program of the next test. It never ends by itself.
 #[test]
 #[ignore = "a program for another test"]
 fn endless() {
@@ -315,8 +316,8 @@ fn endless() {
     }
 }
 
-/// A trace is whole between two devices, and not once the second is there: a program that is killed then has done more
-/// than what is written.
+/// A trace is complete between two devices, and incomplete once the second exists: a program that is killed then has
+/// done more than was written.
 #[test]
 fn a_trace_that_was_whole_goes_on_with_the_next_device() {
     let path = file("goes-on.trace");
@@ -343,7 +344,7 @@ fn a_program_that_is_killed_leaves_what_it_had_flushed() {
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
         std::thread::yield_now();
     }
-    // SIGKILL, as nothing can be done about.
+    // SIGKILL, which a program cannot catch.
     child.kill().unwrap();
     child.wait().unwrap();
     let mut ops = 0;
@@ -362,7 +363,7 @@ fn program() {
     let stream = device.stream().unwrap();
     drop(stream.alloc::<u8>(&device.default_pool(), 4096).unwrap());
     if std::env::var_os("OPEN").is_some() {
-        // As in a program of C, or of a language that destroys nothing at its end.
+        // As in a C program, or in a language that destroys nothing at its end.
         std::mem::forget((device, stream));
         return;
     }
@@ -410,7 +411,7 @@ fn the_trace_of_a_process_that_ended_is_whole_whoever_holds_the_device() {
     }
 }
 
-/// Two devices in one trace: what one does to the other's memory is judged as if they were one.
+/// Two devices in one trace: uses of each other's memory are judged as on one device.
 #[test]
 fn devices_that_meet_are_in_one_order() {
     let path = file("meeting.trace");

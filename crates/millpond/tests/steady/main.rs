@@ -1,9 +1,9 @@
 //! A server that runs for a year keeps nothing for each request: the heap, files and mappings of the process are the
-//! same after many rounds of each thing that a request may do.
+//! same after many rounds of everything that a request may do.
 //!
-//! Bytes of the heap are counted by the allocator, so a few bytes a round show. `MILLPOND_STEADY_SECONDS` is how long
-//! each loop runs (without it each takes as many rounds as show a leak); `MILLPOND_STEADY_ONLY` names one loop. The
-//! figures are printed (`--nocapture`).
+//! The allocator counts the bytes of the heap, so a few bytes per round show. `MILLPOND_STEADY_SECONDS` is the time
+//! that each loop runs (without it each makes as many rounds as are needed to show a leak); `MILLPOND_STEADY_ONLY`
+//! selects one loop. The figures are printed (`--nocapture`).
 
 mod processes;
 
@@ -17,7 +17,7 @@ use millpond::graph::{Graph, GraphNode, Instantiate, MemAllocNode};
 use millpond::pool::PeerAccess;
 use millpond::{Buffer, Device, HostConfig, MIB, Pool, PoolConfig, Result, Stream};
 
-/// Counts the bytes that are there.
+/// An allocator that counts the allocated bytes.
 struct Counting;
 
 static BYTES: AtomicU64 = AtomicU64::new(0);
@@ -25,11 +25,11 @@ static BYTES: AtomicU64 = AtomicU64::new(0);
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-// SAFETY: the system's allocator, called with what came.
+// SAFETY: calls the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         BYTES.fetch_add(layout.size() as u64, Ordering::Relaxed);
-        // SAFETY: the caller's promise is handed on.
+        // SAFETY: the caller's promise is passed on.
         unsafe { System.alloc(layout) }
     }
 
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What a process may keep.
+/// The resources that a process may keep.
 #[derive(Clone, Copy, Debug)]
 struct Kept {
     heap: u64,
@@ -68,11 +68,11 @@ impl Kept {
     }
 }
 
-/// What is in flight at a moment (queues that threads fill, devices whose work ends, allocators' own mappings) differs
-/// by less than this, however long a loop runs.
+/// The differences from work in flight (queues that threads fill, devices whose work ends, allocators' own mappings)
+/// are smaller than this, however long a loop runs.
 const NOISE: Kept = Kept { heap: 32 << 10, files: 32, mappings: 128, threads: 32, resident_kib: 8 << 10 };
-/// Where workers wait for each other or for other processes: hundreds of threads; and what is known by hearsay of 4096
-/// streams of other processes.
+/// For loops whose workers wait for each other or for other processes: hundreds of threads, and the chains of 4096
+/// streams of other processes that are known through an exporter.
 const NOISE_OF_WORKERS: Kept = Kept { heap: 6 << 20, files: 160, mappings: 1500, threads: 300, resident_kib: 16 << 10 };
 
 fn seconds() -> Option<Duration> {
@@ -80,17 +80,17 @@ fn seconds() -> Option<Duration> {
     Some(Duration::from_secs_f64(seconds.parse().expect("MILLPOND_STEADY_SECONDS: a number")))
 }
 
-/// Runs a loop; whether it kept something.
+/// Runs a loop. Returns a message if it kept something.
 fn run(name: &str, rounds: usize, noise: Kept, mut round: impl FnMut() -> Result<()>) -> Option<String> {
     let mut go = |rounds: usize| (0..rounds).for_each(|_| round().unwrap_or_else(|error| panic!("{name}: {error:?}")));
-    // Tables take their full size: closed streams, numbers that rest, names of what is gone.
+    // Tables reach their full size: closed streams, numbers that may not be reused yet, names of dropped objects.
     go(2 * rounds);
     let before = Kept::now();
     let (began, mut done, mut samples) = (Instant::now(), 0, 0);
     while done == 0 || seconds().is_some_and(|seconds| began.elapsed() < seconds) {
         go(rounds);
         done += rounds;
-        // Ten of a long run: whether it grows on, or once.
+        // Ten samples of a long run, to see if the growth continues.
         if seconds().is_some_and(|seconds| began.elapsed() > seconds * samples / 10) {
             samples += 1;
             println!("{name}: {done} rounds: {:?}", Kept::now());
@@ -108,7 +108,7 @@ fn run(name: &str, rounds: usize, noise: Kept, mut round: impl FnMut() -> Result
     is_more.then_some(figures)
 }
 
-/// Waits until the kernels say that they ran: the host has not synchronised then.
+/// Waits until the kernels report that they ran. The host has not synchronised then.
 fn heard_of(stream: &Stream, x: &Buffer<u8>) -> Result<()> {
     let (send, answer) = channel();
     stream.launch_once(x.read(), move |x| send.send(x[0]).unwrap_or(()))?;
@@ -116,7 +116,7 @@ fn heard_of(stream: &Stream, x: &Buffer<u8>) -> Result<()> {
     Ok(())
 }
 
-/// A request on a stream of its own, whose end the host hears of from the kernel itself.
+/// Makes a request on a stream of its own. The kernel itself reports its end to the host.
 fn unsynchronised(stream: Stream, pool: &Pool) -> Result<()> {
     let x = stream.alloc_zeroed::<u8>(pool, 64)?;
     heard_of(&stream, &x)?;
@@ -128,14 +128,14 @@ fn other_device() -> Result<Device> {
 }
 
 type Round = Box<dyn FnMut() -> Result<()>>;
-/// Makes a loop over a device of its own, and a stream of that.
+/// Makes a loop over a device of its own, and a stream of that device.
 type Make = fn(Device, Stream) -> Round;
 
-/// Bytes of a request's memory.
+/// The bytes of a request's memory.
 const LEN: usize = 4096;
-/// Enough to pass all tables that have a bound, and to see eight bytes a round.
+/// Enough rounds to exceed all tables with a bound, and to detect eight bytes per round.
 const MANY: usize = 4_000;
-/// Of what takes its time.
+/// The rounds of slow loops.
 const FEW: usize = 300;
 
 const LOOPS: &[(&str, usize, Make)] = &[
@@ -268,7 +268,7 @@ const LOOPS: &[(&str, usize, Make)] = &[
             s.synchronize()
         })
     }),
-    // So many frees of memory whose instances are gone are known.
+    // This many frees of memory whose instances were dropped are remembered.
     ("memory that launches leave", 9_000, |d, s| {
         Box::new(move || {
             let (graph, x, _) = graph(&d)?;
@@ -331,9 +331,9 @@ const LOOPS: &[(&str, usize, Make)] = &[
     }),
 ];
 
-/// Loops that keep workers of the device busy; most of them over two processes.
+/// Loops that keep workers of the device busy. Most of them use two processes.
 const WORKERS: &[(&str, usize, Make)] = &[
-    // What is kept depends on how many streams were ever in flight at once, and not on how often.
+    // The kept memory depends on the number of streams ever in flight at once, not on the number of rounds.
     ("streams in flight at once", FEW / 10, |d, gate| {
         Box::new(move || {
             let (open, gated) = channel::<()>();
@@ -358,7 +358,7 @@ const WORKERS: &[(&str, usize, Make)] = &[
     ("imports of processes that are killed", FEW, |d, s| processes::imports(d, s, 3)),
 ];
 
-/// A graph that allocates memory and writes to it: the memory, and the kernel.
+/// Makes a graph that allocates memory and writes it. Returns the graph, the memory and the kernel.
 fn graph(d: &Device) -> Result<(Graph, MemAllocNode<u8>, GraphNode)> {
     let mut graph = d.graph()?;
     let x = graph.add_alloc::<u8>(&[], 4096)?;
@@ -367,7 +367,7 @@ fn graph(d: &Device) -> Result<(Graph, MemAllocNode<u8>, GraphNode)> {
     Ok((graph, x, kernel))
 }
 
-/// Another device's memory is used here, in order; then everything of that device goes.
+/// Uses another device's memory on `d`, in order. Then everything of the other device is dropped.
 fn lend(d: &Device, end: impl FnOnce(&Device, &Stream, &Stream, Buffer<u8>) -> Result<()>) -> Result<()> {
     let other = other_device()?;
     let (s, t) = (other.stream()?, d.stream()?);

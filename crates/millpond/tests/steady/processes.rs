@@ -1,5 +1,5 @@
-//! Loops of two processes: what one exports the other imports, uses, and gives back. The other process is this test
-//! program once more.
+//! Loops of two processes: one exports memory, the other imports, uses and returns it. The other process is this test
+//! program again.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -10,7 +10,7 @@ use millpond::{Buffer, Device, HostConfig, Pool, PoolConfig, Result, Stream};
 use crate::{LEN, Round, heard_of};
 
 const OTHER: &str = "MILLPOND_STEADY_OTHER";
-/// Before each answer: the test program writes lines of its own.
+/// The prefix of each answer, because the test program prints lines of its own.
 const ANSWER: &str = "answer: ";
 
 /// The other process, as the test sees it.
@@ -42,14 +42,14 @@ impl Other {
 }
 
 impl Drop for Other {
-    /// It is killed, whatever it holds.
+    /// Kills it, whatever it holds.
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// The other process, replaced after so many rounds.
+/// The other process, replaced after `of_each` rounds.
 struct Others {
     now: Other,
     rounds: usize,
@@ -61,7 +61,7 @@ impl Others {
         Self { now: Other::new(), rounds: 0, of_each }
     }
 
-    /// The process of this round, and whether it is a new one.
+    /// Returns the process of this round, and `true` if it is a new one.
     fn next(&mut self) -> (&mut Other, bool) {
         self.rounds += 1;
         let is_new = self.rounds.is_multiple_of(self.of_each);
@@ -85,13 +85,13 @@ fn wait(device: &Device, stream: &Stream, event: &str) -> Result<()> {
     stream.wait(&device.import_event(&ticket(event))?)
 }
 
-/// What the stream has done, as a ticket.
+/// Records an event on the stream and exports it as a ticket.
 fn event(stream: &Stream) -> Result<String> {
     Ok(stream.record()?.export()?.to_string())
 }
 
-/// Each round exports memory and an event, waits for an event of the importer, and drops the memory, which the
-/// importer still holds: also where it is killed.
+/// Each round exports memory and an event, waits for an event of the importer, and drops the memory while the importer
+/// still holds it, also if the importer is killed.
 pub(crate) fn exports(device: Device, stream: Stream, of_each: usize) -> Round {
     let (pool, mut others) = (shareable(&device), Others::new(of_each));
     Box::new(move || {
@@ -104,7 +104,7 @@ pub(crate) fn exports(device: Device, stream: Stream, of_each: usize) -> Round {
     })
 }
 
-/// As [`exports`], of memory of a pool that the importer has; the importer frees it, and then the exporter.
+/// As [`exports`], with memory of a pool that the importer has. The importer frees it, and then the exporter.
 pub(crate) fn exports_of_a_pool(device: Device, stream: Stream, of_each: usize) -> Round {
     let (pool, mut others) = (shareable(&device), Others::new(of_each));
     Box::new(move || {
@@ -119,7 +119,7 @@ pub(crate) fn exports_of_a_pool(device: Device, stream: Stream, of_each: usize) 
     })
 }
 
-/// Tickets that nobody uses.
+/// Exports tickets that nobody uses.
 pub(crate) fn tickets(device: Device, stream: Stream) -> Round {
     let pool = shareable(&device);
     Box::new(move || {
@@ -132,14 +132,14 @@ pub(crate) fn tickets(device: Device, stream: Stream) -> Round {
     })
 }
 
-/// Every round imports memory and an event, and exports an event.
+/// Each round imports memory and an event, and exports an event.
 pub(crate) fn imports(device: Device, stream: Stream, of_each: usize) -> Round {
     let mut others = Others::new(of_each);
     Box::new(move || {
         let (other, _) = others.next();
         let answer = other.ask("make");
         let (memory, made) = answer.split_once(' ').expect("two tickets");
-        // SAFETY: the other process uses it after the event that it is told of.
+        // SAFETY: the other process uses it after the event that it gets.
         let x = unsafe { device.import::<u8>(&ticket(memory)) }?;
         wait(&device, &stream, made)?;
         heard_of(&stream, &x)?;
@@ -150,7 +150,7 @@ pub(crate) fn imports(device: Device, stream: Stream, of_each: usize) -> Round {
     })
 }
 
-/// What the other process has.
+/// The objects of the other process.
 struct State {
     device: Device,
     stream: Stream,
@@ -199,7 +199,7 @@ impl State {
     }
 }
 
-/// The other process; nothing where nobody asked for one.
+/// The other process. Does nothing if it was not started as one.
 #[test]
 fn other() {
     if std::env::var_os(OTHER).is_none() {

@@ -1,35 +1,36 @@
 //! Problems whose best packing is known because they were made from it.
 //!
-//! A rectangle, steps wide and bytes high, is cut into pieces; each piece is a buffer, live for the steps it spans, of
-//! the bytes it is high. Put back where they were cut, the pieces fill the rectangle without waste, and every step has
-//! all its bytes live: the height is the smallest capacity, and the lower bound. A cut goes through a piece along one
-//! axis, or around a pinwheel, which no sequence of straight cuts can make. Everything follows from the seed.
+//! A rectangle, steps wide and bytes high, is cut into pieces. Each piece is a buffer: live for the steps that it
+//! spans, with the bytes of its height. At their original places, the pieces fill the rectangle without waste, and
+//! every step has all its bytes live. So the height is the smallest capacity, and the lower bound. A cut goes through a
+//! piece along one axis, or around a pinwheel, which no sequence of straight cuts can make. Everything follows from the
+//! seed.
 
 use millpond_plan::{Buffer, Lifetime, Plan, Problem};
 
-/// A rectangle to cut, and how.
+/// A rectangle, and how to cut it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Recipe {
-    /// How many steps it is wide.
+    /// The width in steps.
     pub(crate) steps: i64,
-    /// How many units it is high.
+    /// The height in units.
     pub(crate) units: u64,
-    /// Bytes of a unit.
+    /// The bytes of a unit.
     pub(crate) unit: u64,
-    /// How many pieces to cut it into, about.
+    /// The approximate number of pieces.
     pub(crate) pieces: usize,
-    /// Of a hundred cuts, how many are pinwheels.
+    /// The number of pinwheels in a hundred cuts.
     pub(crate) pinwheels: u64,
-    /// Where randomness begins.
+    /// The seed of the random numbers.
     pub(crate) seed: u64,
 }
 
-/// A piece: where it was cut.
+/// A piece, at the place where it was cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Piece {
     /// Its first step.
     pub(crate) lower: i64,
-    /// The first step behind it.
+    /// The first step after it.
     pub(crate) upper: i64,
     /// Its lowest unit.
     pub(crate) floor: u64,
@@ -48,17 +49,17 @@ impl Piece {
 }
 
 impl Recipe {
-    /// The capacity that is enough, and without which nothing is.
+    /// Returns the smallest capacity that is enough.
     pub(crate) fn capacity(&self) -> u64 {
         self.units * self.unit
     }
 
-    /// Cuts, and shuffles the pieces.
+    /// Cuts the rectangle, and shuffles the pieces.
     pub(crate) fn cut(&self) -> Vec<Piece> {
         let mut random = Random(self.seed);
         let mut pieces = vec![Piece { lower: 0, upper: self.steps, floor: 0, top: self.units }];
         while pieces.len() < self.pieces {
-            // The largest of a few, so that sizes stay alike but not equal.
+            // The largest of a few, so that sizes stay similar but not equal.
             let drawn = (0..3).map(|_| random.below(pieces.len() as u64) as usize);
             let at = drawn.max_by_key(|&at| pieces[at].width() as u64 * pieces[at].height()).expect("three are drawn");
             let piece = pieces[at];
@@ -77,7 +78,7 @@ impl Recipe {
         pieces
     }
 
-    /// The pieces as a problem, and the plan they were cut from.
+    /// Returns the pieces as a problem, and the plan that they were cut from.
     #[allow(dead_code, reason = "not every user of this module needs it")]
     pub(crate) fn problem(&self) -> (Problem, Plan) {
         let pieces = self.cut();
@@ -89,7 +90,7 @@ impl Recipe {
     }
 }
 
-/// A piece cut in two.
+/// Cuts a piece in two.
 fn halves(piece: Piece, random: &mut Random) -> Option<Vec<Piece>> {
     match (piece.width() > 1, piece.height() > 1) {
         (true, tall) if !tall || random.below(2) == 0 => {
@@ -104,7 +105,7 @@ fn halves(piece: Piece, random: &mut Random) -> Option<Vec<Piece>> {
     }
 }
 
-/// A piece cut in five: four around one.
+/// Cuts a piece in five: four around one.
 fn pinwheel(piece: Piece, random: &mut Random) -> Option<Vec<Piece>> {
     if piece.width() < 3 || piece.height() < 3 {
         return None;
@@ -126,7 +127,7 @@ fn pinwheel(piece: Piece, random: &mut Random) -> Option<Vec<Piece>> {
     ])
 }
 
-/// Numbers that follow from a seed (SplitMix64): those that the packings of the results were made of.
+/// Random numbers from a seed (SplitMix64). The packings of the recorded results were made with these.
 struct Random(u64);
 
 impl Random {

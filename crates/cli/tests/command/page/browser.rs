@@ -1,4 +1,4 @@
-//! A page is opened in Chromium, a script runs in it, and what it returns comes back.
+//! Opens a page in Chromium, runs a script in it, and returns the script's result.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// How long a script may take.
+/// The time that a script may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The browser, if there is one.
+/// Returns the browser, if there is one.
 fn chromium() -> Option<PathBuf> {
     if let Some(named) = std::env::var_os("MILLPOND_CHROMIUM") {
         return Some(named.into());
@@ -21,8 +21,8 @@ fn chromium() -> Option<PathBuf> {
     std::env::split_paths(&path).flat_map(|folder| names.map(|name| folder.join(name))).find(|it| it.is_file())
 }
 
-/// What a script returns that runs in a page once that is drawn; none where there is no browser, which is said.
-/// The script is the body of an async function; `page` is the page's own object.
+/// Runs a script in a page once that is drawn. Returns its result, or `None` with a message if there is no browser. The
+/// script is the body of an async function; `page` is the page's own object.
 pub(crate) fn ask(name: &str, html: &str, script: &str) -> Option<Value> {
     let Some(chromium) = chromium() else {
         println!("skipped: no Chromium on the path, and MILLPOND_CHROMIUM names none");
@@ -91,7 +91,7 @@ impl Drop for Browser {
     }
 }
 
-/// The body of the first request that has one.
+/// Returns the body of the first request that has one.
 fn receive(listener: &TcpListener, browser: &mut Browser) -> String {
     listener.set_nonblocking(true).unwrap();
     let began = Instant::now();

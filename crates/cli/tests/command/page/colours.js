@@ -1,4 +1,4 @@
-// The nearest pairs of colours, as people see them who lack one kind of cone: how far apart in CIELAB, and which.
+// The nearest pairs of colours, as colour-blind people see them: their distance in CIELAB, and which they are.
 const views = { protan: [[.152286, 1.052583, -.204868], [.114503, .786281, .099216], [-.003882, -.048116, 1.051998]],
     deutan: [[.367322, .860646, -.227968], [.280085, .672501, .047413], [-.01182, .04294, .968881]] };
 const linear = (part) => (part <= .04045 ? part / 12.92 : ((part + .055) / 1.055) ** 2.4);

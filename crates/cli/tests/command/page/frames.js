@@ -1,5 +1,5 @@
-// The longest and the middle frame at several zooms while the page moves, what each chart takes, and what typing
-// holds up: the longest time in which the page did nothing else.
+// The longest and the middle frame at several zooms while the page moves, the time of each chart, and the delay by
+// typing: the longest time in which the page did nothing else.
 const frames = {}, all = page.whole(), span = all.x1 - all.x0;
 for (const zoom of [1, 10, 100, 1000, 20000]) {
     const times = [];

@@ -1,4 +1,4 @@
-//! How long a frame takes, and a search, where there are many operations; that nothing is left out for it.
+//! The time of a frame, and of a search, with many operations, and that nothing is left out to save time.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::browser::ask;
 use super::{page, to};
 
-/// A trace of about so many operations: streams that allocate, compute, pass on by events, and free.
+/// Makes a trace of about so many operations: streams that allocate, compute, pass on by events, and free.
 fn long_trace(operations: u32) -> PathBuf {
     let (mut names, mut writer) = (Names::new(), Writer::new());
     let kernels: Vec<Name> = (0..40).map(|at| names.intern(&format!("layer{at}.forward"))).collect();
@@ -56,7 +56,7 @@ fn long_trace(operations: u32) -> PathBuf {
     path
 }
 
-/// A recording of so many allocations and frees, two hundred of which are live at a time.
+/// Makes a recording of so many allocations and frees, two hundred of which are live at a time.
 fn long_recording(events: u32) -> PathBuf {
     let (mut text, mut live, mut born) = ("{\"name\": \"dense\"}\n".to_owned(), Vec::new(), 0_u32);
     let mut random = fastrand::Rng::with_seed(3);
@@ -75,7 +75,7 @@ fn long_recording(events: u32) -> PathBuf {
     path
 }
 
-/// What is measured.
+/// The script of the measurement.
 const MEASURE: &str = include_str!("frames.js");
 
 fn measure(file: &Path) -> Option<Value> {
@@ -89,13 +89,13 @@ fn frames_are_short_and_typing_is_not_held_up() {
     assert_eq!(answer["operations"], 200_000);
     assert!(answer["found"].as_u64() > Some(0));
     for (zoom, times) in answer["frames"].as_object().unwrap() {
-        // Four times the bound of the measurement below, for a machine that does other things.
+        // Four times the bound of the measurement below, for a machine with other work.
         assert!(times["middle"].as_f64() < Some(64.0), "at zoom {zoom}: {answer:#}");
     }
     assert!(answer["held"].as_f64() < Some(1000.0), "{answer:#}");
 }
 
-/// What is passed over is hidden: the picture is that of all blocks, painted one by one.
+/// Blocks are skipped only if they are hidden: the picture equals that of all blocks, painted one by one.
 #[test]
 fn no_block_is_missing() {
     for file in [long_trace(100_000), long_recording(100_000)] {
@@ -108,11 +108,11 @@ fn no_block_is_missing() {
     }
 }
 
-/// For figures: a million operations, as a trace with its order and as a recording, which is half allocations.
+/// A measurement: a million operations, as a trace with its order and as a recording, half of which is allocations.
 #[test]
 #[ignore = "a measurement"]
 fn a_million_operations() {
-    // Half a million blocks are more than the trace has: beside other work they may take two frames.
+    // Half a million blocks are more than the trace has: with other work on the machine they may take two frames.
     for (file, most) in [(long_trace(1_000_000), 16.0), (long_recording(1_000_000), 32.0)] {
         let Some(answer) = measure(&file) else { return };
         println!("{}: {answer:#}", file.file_stem().unwrap().display());

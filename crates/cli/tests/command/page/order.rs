@@ -1,4 +1,4 @@
-//! The order: lanes, arrows, the missing edge where the checker says, the fix, the range and its sums, the keys.
+//! The view of the order: lanes, arrows, the missing edge of the checker, the fix, the range and its sums, the keys.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use super::{litmus, page};
 const EARLY: &str = "stream left\nstream right\nx = alloc left 4096\nwrite left x\nrecord e left\nwait right e\n\
     read right x\nfree left x      !! free-before-use\n";
 
-/// How many pixels of this colour there are in the chart of the order, about.
+/// The approximate number of pixels of this colour in the chart of the order.
 const COUNT: &str = "const { pen, element } = page.canvases.order;
     const { data } = pen.getImageData(0, 0, element.width, element.height);
     const [red, green, blue] = [1, 3, 5].map((at) => parseInt(page.theme.bad.slice(at, at + 2), 16));
@@ -82,7 +82,7 @@ fn captured_work_is_on_its_lanes_and_opens_as_a_graph() {
     assert!(panel.contains("check --fix corrects 2 violations by this"), "one line of a loop: {panel}");
 }
 
-/// The help of a missing edge stands below the lanes and covers nothing; long words do not leave the list.
+/// The advice about a missing edge is below the lanes and covers nothing. Long names stay inside the list.
 #[test]
 fn long_help_covers_nothing() {
     let (left, right) = ("left_".repeat(9), "right_".repeat(9));
@@ -98,7 +98,7 @@ fn long_help_covers_nothing() {
     assert!(number("wide") <= number("room"), "{answer}");
 }
 
-/// A box has the room that its lane leaves it, and no two are one over the other.
+/// A box has the space that its lane leaves it, and no two boxes overlap.
 #[test]
 fn boxes_take_the_room_of_their_lane() {
     let text = "stream left\nstream right\nx = alloc left 4096\ny = alloc right 64\nrecord e left\n\
@@ -125,7 +125,7 @@ fn boxes_take_the_room_of_their_lane() {
     assert_eq!((&answer["over"], &answer["hit"]), (&json!(false), &json!([2, -1])), "{answer}");
 }
 
-/// From afar operations have no words, and the legend says which shape is what.
+/// Zoomed out, operations have no text, and the legend explains the shapes.
 #[test]
 fn the_legend_has_each_shape_that_is_drawn() {
     let script = "
@@ -143,7 +143,7 @@ fn the_legend_has_each_shape_that_is_drawn() {
     assert_eq!(answer["words"], json!(["alloc", "free", "kernel", "record", "wait", "synchronize"]));
 }
 
-/// The scales of small memory are its own: as high as what is live, whatever the sizes are.
+/// The axis of memory fits small memory, too: it is as high as the live memory, for any sizes.
 #[test]
 fn the_axis_of_memory_ends_where_the_memory_does() {
     let script = "return { top: page.view.y1, height: page.data.meta.height, ceiling: page.data.ceiling,
@@ -157,7 +157,7 @@ fn the_axis_of_memory_ends_where_the_memory_does() {
     assert_eq!((&answer["top"], &answer["starts"]), (&json!(4260), &json!([0, 64, 164])));
 }
 
-/// Arrows end outside of what is drawn of their operations, however low the lanes are.
+/// Arrows end outside of the drawn operations, even with the lowest lanes.
 #[test]
 fn arrows_end_outside_of_boxes() {
     let lanes: String = (0..24).map(|at| format!("stream s{at}\nx{at} = alloc s{at} 64\nfree s{at} x{at}\n")).collect();
@@ -186,7 +186,7 @@ fn arrows_end_outside_of_boxes() {
     }
 }
 
-/// An arrow goes past the boxes of the lanes that it crosses.
+/// An arrow avoids the boxes of the lanes that it crosses.
 #[test]
 fn arrows_cross_lanes_where_there_is_no_box() {
     let text = "stream s\nstream t\nh = alloc host 64\na = alloc s 64\nwrite s a\nsynchronize s\nhost write h\n\
@@ -272,8 +272,8 @@ fn a_block_leads_to_its_operations_and_back() {
     );
 }
 
-/// The colours of streams as people without one kind of cone see them (Machado, Oliveira and Fernandes 2009, severity
-/// 1): any two are apart, in both themes, and from the red of what is wrong.
+/// The colours of streams as colour-blind people see them (Machado, Oliveira and Fernandes 2009, severity 1): any two
+/// differ, in both themes, and differ from the red of mistakes.
 #[test]
 fn colours_are_told_apart_by_colour_blind_people() {
     let script = include_str!("colours.js");

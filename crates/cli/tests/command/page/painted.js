@@ -1,5 +1,5 @@
-// The picture of the blocks beside one for which each block is painted, one by one from the latest to the earliest, where
-// nothing is yet: in how many pixels they differ, at several zooms in time and in addresses, and with a stream hidden.
+// The picture of the blocks compared with one in which every block is painted, one by one from the latest to the
+// earliest, where nothing is yet. Counts the pixels that differ, at several zooms, and with a stream hidden.
 const { data } = page, all = page.whole(), span = all.x1 - all.x0, high = all.y1 - all.y0, counts = {};
 const plain = (width, height) => {
     const words = new Uint32Array(width * height), { x0, x1, y0, y1 } = page.memoryView();

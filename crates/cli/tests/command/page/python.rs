@@ -1,4 +1,5 @@
-//! Recordings of PyTorch: frames beside allocations, in the search and as a table; what it had reserved itself.
+//! Recordings of PyTorch: frames beside allocations, in the search and as a table; and what PyTorch had reserved
+//! itself.
 
 use std::path::Path;
 

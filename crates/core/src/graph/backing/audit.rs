@@ -1,14 +1,14 @@
-//! The invariants of graph memory, counted anew: for tests, and now and then in builds with debug assertions.
+//! Counts the invariants of graph memory again: for tests, and from time to time in builds with debug assertions.
 
 use super::{Backing, Tenant};
 use crate::ids::ChunkId;
 use crate::units::Range;
 
 impl Backing {
-    /// An audit, in builds with debug assertions, after as many changes as it looks at chunks and granules.
+    /// Audits, in builds with debug assertions, after as many changes as an audit examines chunks and granules.
     ///
     /// # Panics
-    /// Where an invariant does not hold.
+    /// If an invariant does not hold.
     #[inline]
     pub(super) fn audit_in_turn(&mut self) {
         if cfg!(debug_assertions) {
@@ -20,10 +20,10 @@ impl Backing {
         }
     }
 
-    /// Re-derives what the tables say.
+    /// Checks the tables against a new count.
     ///
     /// # Panics
-    /// Where an invariant does not hold.
+    /// If an invariant does not hold.
     pub fn audit(&self) {
         let (mut used, mut reserved) = (0, 0);
         for (at, chunk) in self.chunks.iter().enumerate() {

@@ -1,33 +1,34 @@
-//! Which chunks serve a launch: those that are mapped under it already where they are free for it, others that are
-//! free, and new ones for the rest.
+//! The choice of chunks for a launch: those already mapped under it if they are free for it, then other free chunks,
+//! then new ones.
 //!
-//! Addresses and chunks are two questions. *Addresses* are the arenas' own; work of launches before, or on what they
-//! left, may still use them: the launching stream waits for that. *Chunks* are shared by all: one that is in use by
-//! a launch that is not ordered before this one is left alone, and another one is mapped in its place. That needs the
-//! old mapping gone, and the last launch in the arena over. While that one runs the host need not wait: the launching
-//! stream waits for whoever uses the chunk instead. Two graphs that meet so again and again would run one after the
-//! other for ever, so after every [`DELAYS`] times the host may wait for a moment, until they can have memory of their
-//! own; where that was in vain [`IN_VAIN_MAX`] times, it does so no more.
+//! Addresses and chunks are separate questions. *Addresses* belong to the arenas. Earlier launches, or work on their
+//! outputs, may still use them: the launching stream waits for that. *Chunks* are shared by all arenas. A chunk that a
+//! launch uses which is not ordered before this one is left alone, and another one is mapped in its place. For that,
+//! the old mapping must be removed, so the last launch in the arena must have completed. While it runs, the host need
+//! not wait: the launching stream waits for the users of the chunk instead. But two graphs that meet like this
+//! repeatedly would then run one after the other for ever. So after every [`DELAYS`] delays the host may wait for a
+//! moment, until the two graphs can have memory of their own. After [`IN_VAIN_MAX`] waits in vain it stops doing so.
 //!
-//! Knows the tables; nothing of steps but their names.
+//! Depends on the tables, and on steps by their names only.
 
 use super::{ArenaKey, Backing, BackingStep, Blocked, Chunk, Tenure};
 use crate::ids::{ChunkId, Point};
 use crate::order::{Completed, Knows};
 use crate::pool::Frontier;
 
-/// So often in a row launches in an arena wait on the device for memory that others use, before the host may wait.
+/// The number of launches in a row in an arena that wait on the device for memory that others use, before the host may
+/// wait.
 const DELAYS: u32 = 4;
-/// So often in a row the host waits in vain.
+/// The number of waits in a row by the host that may be in vain.
 const IN_VAIN_MAX: u32 = 5;
 
-/// Where the host may wait after so many delays: how often it did before.
+/// Returns how often the host waited before, if it may wait now after so many delays.
 fn waits_in_vain(delays: u32) -> Option<u32> {
     let (times, rest) = (delays / (DELAYS + 1), delays % (DELAYS + 1));
     (rest == DELAYS && times < IN_VAIN_MAX).then_some(times)
 }
 
-/// What a launch may count on: what its stream knows, what it will be made to wait for, what has completed.
+/// The facts that a launch may rely on: what its stream knows, what the stream will wait for, and what has completed.
 struct Ground<'a, K, C> {
     who: &'a K,
     waits: Frontier,
@@ -45,30 +46,30 @@ impl<K: Knows, C: Completed> Ground<'_, K, C> {
     }
 }
 
-/// What a launch has to change.
+/// The changes that a launch needs.
 #[derive(Default)]
 struct Wanted {
-    /// Granules whose chunks are taken as they are mapped.
+    /// The granules whose chunks are used as they are mapped.
     kept: Vec<(ArenaKey, u64, ChunkId)>,
-    /// Mappings that must go.
+    /// The mappings to remove.
     misfits: Vec<(u64, ChunkId)>,
-    /// Granules that need a chunk, and whether outputs lie there.
+    /// The granules that need a chunk, each with `true` if an output is in it.
     holes: Vec<(bool, u64, ArenaKey)>,
-    /// What still uses the addresses of the misfits.
+    /// The last uses of the addresses of the misfits.
     after: Frontier,
-    /// What uses the chunks of those misfits that will be free once that has completed.
+    /// The last uses of the misfits' chunks that are free once these have completed.
     busy: Frontier,
 }
 
 impl Tenure {
-    /// Whether the arena has all its memory. What was taken for a launch that was not made may have been free for that
-    /// launch's stream only.
+    /// Returns `true` if the arena has all its memory. Chunks that were taken for a launch that was then not made do
+    /// not count: they may have been free for the stream of that launch only.
     #[inline]
     fn is_settled(&self) -> bool {
         self.strange == 0 && !self.is_new
     }
 
-    /// Adds what still uses the arena's addresses, unless that comes before `who` or has completed.
+    /// Adds the last uses of the arena's addresses, except those that come before `who` or have completed.
     #[inline]
     fn add_waits(&self, waits: &mut Frontier, who: &impl Knows, completed: &impl Completed) {
         let before = self.last.points().chain(self.freed.points());
@@ -79,17 +80,17 @@ impl Tenure {
 }
 
 impl Backing {
-    /// Plans the memory for one launch (or upload) in these arenas by a party that knows `who`: the launching stream,
-    /// after it was made to wait for the launches before. Returns the points that the stream must be made to wait for
-    /// before the launch: nearly always none.
+    /// Plans the memory for one launch (or upload) in these arenas. `who` is what the launching stream knows after it
+    /// was made to wait for the launches before. Returns the points that the stream must wait for before the launch:
+    /// usually none.
     ///
-    /// Costs the same for any graph where the arenas still have all their memory.
+    /// If the arenas still have all their memory, the cost is the same for any graph.
     ///
     /// # Errors
-    /// [`Blocked`]: wait, and bind again.
+    /// [`Blocked`]: wait, then bind again.
     ///
     /// # Panics
-    /// Where an arena is unknown or steps are left.
+    /// If an arena is unknown or steps are left.
     pub fn bind(
         &mut self,
         arenas: &[ArenaKey],
@@ -106,10 +107,10 @@ impl Backing {
         self.find_memory(arenas, &mut ground).map(|()| ground.waits)
     }
 
-    /// What [`bind`](Self::bind) returns where it has nothing to change: the hot half. `None` where it has.
+    /// The hot half of [`bind`](Self::bind): returns the same if nothing has to change, or else `None`.
     ///
     /// # Panics
-    /// Where an arena is unknown.
+    /// If an arena is unknown.
     #[inline]
     pub fn settled(&self, arenas: &[ArenaKey], who: &impl Knows, completed: &impl Completed) -> Option<Frontier> {
         let mut waits = Frontier::EMPTY;
@@ -123,7 +124,7 @@ impl Backing {
         Some(waits)
     }
 
-    /// The cold half of [`bind`](Self::bind): a first launch, one after others took memory, one on another stream.
+    /// The cold half of [`bind`](Self::bind): for a first launch, after others took memory, or on another stream.
     #[cold]
     fn find_memory(
         &mut self,
@@ -156,7 +157,7 @@ impl Backing {
         Ok(())
     }
 
-    /// LEGAL, asked of each point anew: each one is known to the stream, waited for, or over.
+    /// LEGAL, checked again for each point: each point is known to the stream, waited for, or completed.
     fn is_legal(&self, chunk: ChunkId, ground: &Ground<'_, impl Knows, impl Completed>) -> bool {
         let chunk = &self.chunks[chunk.index()];
         let is_past = |point: Point| {
@@ -166,7 +167,7 @@ impl Backing {
         self.last_use(chunk).flat_map(Frontier::points).all(is_past)
     }
 
-    /// What has to change; marks the chunks that stay as taken.
+    /// Finds what has to change. Marks the chunks that stay as taken.
     fn look(&mut self, arenas: &[ArenaKey], ground: &Ground<'_, impl Knows, impl Completed>) -> Wanted {
         self.binds += 1;
         let mut wanted = Wanted::default();
@@ -179,7 +180,7 @@ impl Backing {
                     continue;
                 };
                 let (id, pins, chunk) = (page.chunk, page.pins, &self.chunks[page.chunk.index()]);
-                // Under its own unfreed allocation it is the arena's, whoever else has the chunk mapped.
+                // A chunk under the arena's own unfreed allocation is the arena's, even if it is mapped elsewhere too.
                 let fits = pins > 0 || (chunk.pins == 0 && self.is_free(chunk, ground));
                 if fits && chunk.taken != self.binds {
                     self.chunks[id.index()].taken = self.binds;
@@ -203,8 +204,8 @@ impl Backing {
         wanted
     }
 
-    /// Plans a chunk for each hole. Outputs take those that are mapped at the fewest places: the memory of an output
-    /// that stays unfreed is then missed by the fewest.
+    /// Plans a chunk for each hole. Outputs get the chunks that are mapped at the fewest places, so that an output that
+    /// stays unfreed withholds its memory from the fewest arenas.
     fn fill(&mut self, mut holes: Vec<(bool, u64, ArenaKey)>, ground: &Ground<'_, impl Knows, impl Completed>) {
         let there = self.chunks.iter().enumerate().filter(|(_, chunk)| chunk.is_there && chunk.taken != self.binds);
         let mut free: Vec<ChunkId> = there
@@ -214,7 +215,7 @@ impl Backing {
         free.sort_by_key(|id| std::cmp::Reverse(self.chunks[id.index()].places.len()));
         let mut free = free.into_iter();
         holes.sort_unstable();
-        // Inner granules from the much shared end, then outputs from the other.
+        // Inner granules take chunks from the end with the most mappings, then outputs from the other end.
         for (is_output, at, arena) in holes {
             let taken = if is_output { free.next_back() } else { free.next() };
             let chunk = taken.unwrap_or_else(|| {
@@ -228,7 +229,7 @@ impl Backing {
         }
     }
 
-    /// LEGAL: whether a chunk's last use is before the launch or over.
+    /// LEGAL: returns `true` if the chunk's last use comes before the launch or has completed.
     fn is_free(&self, chunk: &Chunk, ground: &Ground<'_, impl Knows, impl Completed>) -> bool {
         self.last_use(chunk).all(|frontier| ground.is_past(frontier))
     }

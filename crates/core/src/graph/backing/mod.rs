@@ -1,30 +1,30 @@
-//! Graph memory of a device: which physical chunks lie under which launch.
+//! Graph memory of a device: the physical chunks under the addresses of launches.
 //!
-//! A graph and its copies have addresses of their own, an *arena*, and no memory; a launch needs both. All chunks have
-//! the size of one granule, so that any serves anywhere. A chunk mapped in one arena stays there, and may be mapped in
-//! another as well: two launches may use one chunk where one of them is ordered before the other, and then what is
-//! reserved is what the largest of them needs, not the sum. An unfreed allocation keeps its chunks to itself. Launches
-//! that use one arena come one after the other; the caller sees to that. What is mapped at the addresses of an arena
-//! that is gone stays there ([`retire`](Backing::retire)): whoever has those addresses next finds it mapped.
+//! A graph and its copies have addresses of their own, an *arena*, but no memory. A launch needs both. All chunks have
+//! the size of one granule, so that each fits everywhere. A chunk that is mapped in one arena stays there, and may be
+//! mapped in another one as well: two launches may use one chunk if one of them is ordered before the other. What is
+//! reserved is then what the largest of them needs, not the sum. An unfreed allocation keeps its chunks to itself.
+//! Launches that use one arena come one after the other; the caller ensures it. What is mapped at the addresses of a
+//! retired arena stays mapped ([`retire`](Backing::retire)), for the arena that gets those addresses next.
 //!
-//! The simple version looks at each granule's chunk at each launch. Departure: a chunk remembers who used it last (its
-//! *tenant*), and an arena that is still the tenant of all its chunks is launched without looking at any of them.
-//! (Chunks of one size cost a map call for each granule once; larger ones would not fit each other's places.)
+//! The simple version examines the chunk of each granule at each launch. Departure: a chunk remembers its last user
+//! (its *tenant*), and an arena that is still the tenant of all its chunks is launched without looking at any of them.
+//! (Chunks of one size cost one map call for each granule, once; larger ones would not fit each other's places.)
 //!
-//! How a launch goes: [`bind`](Backing::bind), again where something must be waited for first; carry out
-//! [`next_step`](Backing::next_step)s one by one, each followed by [`applied`](Backing::applied) or
-//! [`failed`](Backing::failed); make the launching stream wait for the points that `bind` returned; launch; then
-//! [`launched`](Backing::launched) with its point. An upload ends with [`uploaded`](Backing::uploaded).
+//! Steps of a launch: call [`bind`](Backing::bind), again after a wait if it is blocked; take each
+//! [`next_step`](Backing::next_step), followed by [`applied`](Backing::applied) or [`failed`](Backing::failed); make
+//! the launching stream wait for the points that `bind` returned; launch; call [`launched`](Backing::launched) with its
+//! point. An upload ends with [`uploaded`](Backing::uploaded).
 //!
-//! Knows points by [`Knows`](crate::order::Knows) and [`Completed`]; nothing of graphs but their addresses, nothing of
-//! drivers. Never waits: the caller does, where it holds no locks.
+//! Depends on points by [`Knows`](crate::order::Knows) and [`Completed`], on graphs by their addresses only, and on no
+//! driver. Never waits: the caller does, while it holds no locks.
 //!
-//! Invariants, re-derived by [`audit`](Backing::audit):
-//! * LEGAL: a chunk serves a launch only if its last use is ordered before the launch, or over.
-//! * KEPT: a chunk under an unfreed allocation serves no other arena, and is not unmapped there.
+//! Invariants, checked by [`audit`](Backing::audit):
+//! * LEGAL: a chunk is used by a launch only if its last use is ordered before the launch, or has completed.
+//! * KEPT: a chunk under an unfreed allocation is used by no other arena, and is not unmapped there.
 //! * STEPWISE: the state changes when a step has succeeded. A step that fails loses nothing.
-//! * COUNTED: `strange`, `pins`, and the statistics are what a count finds.
-//! * SPARE: a granule is spare where it has memory and no owner; then nothing is unfreed there.
+//! * COUNTED: `strange`, `pins` and the statistics are what a count finds.
+//! * SPARE: a granule is spare if it has memory and no owner. Nothing is unfreed there then.
 
 mod audit;
 mod bind;
@@ -42,53 +42,54 @@ use crate::units::Range;
 
 pub use steps::BackingStep;
 
-/// The addresses of a graph and its copies, as their owner counts them; a number is never used again.
+/// The addresses of a graph and its copies, numbered by their owner. A number is never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ArenaKey(pub u64);
 
-/// A launch cannot be bound yet: addresses are to be unmapped that these points still use. Wait until they have
-/// completed, behind all locks that their work may want, and bind again. No memory has changed.
+/// The error that a launch cannot be bound yet, because these points still use addresses that are to be unmapped. Wait
+/// until they have completed, holding no lock that their work may want, and bind again. No memory has changed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Blocked {
     /// The points.
     pub after: Frontier,
-    /// Where binding again will do without, and the launch will wait on the device for memory that others use: how
-    /// often the host has waited in vain, in a row.
+    /// `Some` if the caller may give up this wait: when it binds again, the launch waits on the device for memory that
+    /// others use. The value is how often in a row the host has waited in vain.
     pub in_vain: Option<u32>,
 }
 
-/// What graph memory takes, in bytes (CUDA: `cudaGraphMemAttributeType`).
+/// The memory of graphs, in bytes (CUDA: `cudaGraphMemAttributeType`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BackingStatistics {
-    /// Physical memory mapped under the addresses of at least one graph that is there. A free does not change it, a
-    /// trim does.
+    /// Physical memory mapped under the addresses of at least one existing graph. A free does not change it; a trim
+    /// does.
     pub used: u64,
-    /// The most that was used since the last reset.
+    /// The most bytes used since the last reset.
     pub used_high: u64,
     /// All physical memory held for graphs.
     pub reserved: u64,
-    /// The most that was reserved since the last reset.
+    /// The most bytes reserved since the last reset.
     pub reserved_high: u64,
 }
 
-/// Who used a chunk last.
+/// The last user of a chunk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Tenant {
-    /// The last launch in an arena.
+    /// The last launch in an arena that is in use.
     Arena(ArenaKey),
-    /// Launches up to these points.
+    /// Launches up to these points; no arena is the tenant.
     Past(Frontier),
 }
 
 #[derive(Clone, Debug)]
 struct Chunk {
     is_there: bool,
-    /// The granules where it is mapped.
+    /// The granules at which it is mapped.
     places: SmallVec<[u64; 2]>,
     tenant: Tenant,
-    /// Other uses to come after: frees of allocations on it, and earlier tenants until the present one has launched.
+    /// Other uses that the next one must come after: frees of allocations on it, and earlier tenants until the present
+    /// one has launched.
     also: Frontier,
-    /// Unfreed allocations on it.
+    /// The number of unfreed allocations on it.
     pins: u32,
     /// The bind that took it last.
     taken: u64,
@@ -98,32 +99,32 @@ struct Chunk {
 #[derive(Clone, Debug)]
 struct Page {
     chunk: ChunkId,
-    /// Its owner; the last one, where it is spare.
+    /// Its owner; `None` if it is spare.
     arena: Option<ArenaKey>,
-    /// Unfreed allocations on it.
+    /// The number of unfreed allocations on it.
     pins: u32,
 }
 
-/// An arena that is used.
+/// An arena that is in use.
 #[derive(Clone, Debug)]
 struct Tenure {
-    /// The granules that need memory, rising, and whether outputs lie there.
+    /// The granules that need memory, sorted, each with `true` if an output is in it.
     granules: Vec<(u64, bool)>,
     /// Its last launch or upload.
     last: Frontier,
-    /// Frees of its outputs since.
+    /// The frees of its outputs since then.
     freed: Frontier,
-    /// Its granules without a chunk of which it is the tenant.
+    /// The number of its granules that have no chunk of which it is the tenant.
     strange: usize,
     /// Its unfreed allocations.
     unfreed: Vec<Range>,
-    /// Whether it got chunks since its last launch.
+    /// `true` if it got chunks since its last launch.
     is_new: bool,
-    /// How often in a row its launches were made to wait for memory that others use.
+    /// The number of its launches in a row that were made to wait for memory that others use.
     delays: u32,
 }
 
-/// Graph memory of one device: see the module.
+/// The graph memory of one device: see the module.
 #[derive(Clone, Debug)]
 pub struct Backing {
     granularity: u64,
@@ -136,12 +137,12 @@ pub struct Backing {
     steps: VecDeque<BackingStep>,
     binds: u64,
     statistics: BackingStatistics,
-    /// Changes since the last audit, in builds with debug assertions.
+    /// The number of changes since the last audit, in builds with debug assertions.
     unaudited: usize,
 }
 
 impl Backing {
-    /// No memory, on a device of this mapping granularity (a power of two, in bytes).
+    /// Makes graph memory without chunks, for a device with this mapping granularity (a power of two, in bytes).
     pub fn new(granularity: u64) -> Self {
         Self {
             granularity,
@@ -157,11 +158,11 @@ impl Backing {
         }
     }
 
-    /// An instance with addresses in `arena` is made: from now on launches in the arena need memory there, too.
-    /// `cover` is [`Exec::cover`](super::Exec::cover), as far as it lies in the arena.
+    /// Records a new instance with addresses in `arena`: from now on launches in the arena need memory there, too.
+    /// `cover` is [`Exec::cover`](super::Exec::cover), as far as it is in the arena.
     ///
     /// # Panics
-    /// Where steps are left.
+    /// If steps are left.
     pub fn enroll(&mut self, arena: ArenaKey, cover: &[(Range, bool)]) {
         assert!(self.steps.is_empty(), "STEPWISE: all steps were applied");
         let tenure = self.arenas.entry(arena).or_insert_with(|| Tenure {
@@ -178,23 +179,23 @@ impl Backing {
             let starts = (range.start..range.end()).step_by(self.granularity as usize);
             tenure.granules.extend(starts.map(|at| (at, is_output)));
         }
-        // Outputs first, so that what stays of each granule says whether one is there.
+        // Outputs first, so that the entry that is kept for each granule is an output's if there is one.
         tenure.granules.sort_unstable_by_key(|&(at, is_output)| (at, !is_output));
         tenure.granules.dedup_by_key(|(at, _)| *at);
         tenure.strange += tenure.granules.len() - known;
     }
 
-    /// The unfreed allocations in an arena. Whoever launches there must not have other memory at the same addresses.
+    /// Returns the unfreed allocations in an arena. A launch there must not have other memory at the same addresses.
     pub fn unfreed(&self, arena: ArenaKey) -> &[Range] {
         self.arenas.get(&arena).map_or(&[], |tenure| &tenure.unfreed)
     }
 
-    /// The launch that [`bind`](Self::bind) made ready was made, at `point` of the launching stream. `outputs` are the
-    /// addresses of its unfreed allocations, but for those at whose addresses an earlier launch's were unfreed until
-    /// this launch: nothing changes for them.
+    /// Records the launch for which [`bind`](Self::bind) made the memory ready, at `point` of the launching stream.
+    /// `outputs` are the addresses of its unfreed allocations, except where an earlier launch's allocation at the same
+    /// addresses was unfreed until this launch: nothing changes there.
     ///
     /// # Panics
-    /// Where an arena is unknown or steps are left.
+    /// If an arena is unknown or steps are left.
     pub fn launched(&mut self, arenas: &[ArenaKey], point: Point, outputs: impl IntoIterator<Item = Range>) {
         self.uploaded(arenas, point);
         for range in outputs {
@@ -211,10 +212,11 @@ impl Backing {
         }
     }
 
-    /// What [`bind`](Self::bind) made ready stays the arenas' for a launch to come: `point` is the upload's.
+    /// Records an upload at `point`: the arenas keep the memory that [`bind`](Self::bind) made ready, for a later
+    /// launch.
     ///
     /// # Panics
-    /// Where an arena is unknown or steps are left.
+    /// If an arena is unknown or steps are left.
     pub fn uploaded(&mut self, arenas: &[ArenaKey], point: Point) {
         assert!(self.steps.is_empty(), "STEPWISE: all steps were applied");
         for &arena in arenas {
@@ -223,7 +225,7 @@ impl Backing {
             tenure.last = point.into();
             tenure.freed = Frontier::EMPTY;
             if std::mem::take(&mut tenure.is_new) {
-                // What came before the chunks were taken comes before this launch, or had completed.
+                // The uses before the chunks were taken come before this launch, or had completed.
                 let tenure = &self.arenas[&arena];
                 let chunks = tenure.granules.iter().map(|(at, _)| self.pages[at].chunk);
                 chunks.for_each(|chunk| self.chunks[chunk.index()].also = Frontier::EMPTY);
@@ -232,10 +234,11 @@ impl Backing {
         self.audit_in_turn();
     }
 
-    /// An unfreed allocation was freed, after these points. `range` is what [`launched`](Self::launched) got.
+    /// Records that an unfreed allocation was freed, after these points. `range` is as given to
+    /// [`launched`](Self::launched).
     ///
     /// # Panics
-    /// Where no such allocation lies there.
+    /// If there is no such allocation.
     pub fn freed(&mut self, range: Range, after: impl Into<Frontier>) {
         let after = after.into();
         let mut owner = None;
@@ -256,12 +259,12 @@ impl Backing {
         self.audit_in_turn();
     }
 
-    /// The arena goes; all work that used its addresses has completed, and no free of what is unfreed in it will come.
-    /// What is mapped there stays, for whoever has the addresses next, and its chunks serve others, until a
-    /// [`trim`](Self::trim).
+    /// Removes an arena. All work that used its addresses has completed, and its unfreed allocations will not be freed
+    /// any more. The mappings stay, for the arena that gets the addresses next, and the chunks may serve others, until
+    /// a [`trim`](Self::trim).
     ///
     /// # Panics
-    /// Where steps are left.
+    /// If steps are left.
     pub fn retire(&mut self, arena: ArenaKey) {
         assert!(self.steps.is_empty(), "STEPWISE: all steps were applied");
         for range in self.unfreed(arena).to_vec() {
@@ -281,11 +284,11 @@ impl Backing {
         }
     }
 
-    /// These addresses are given back; no arena has them. Whether nothing is mapped there any more; else steps were
-    /// planned: carry them out and ask again.
+    /// Prepares these addresses, which no arena has, to be given back. Returns `true` if nothing is mapped there any
+    /// more. Otherwise it plans steps: take them and call again.
     ///
     /// # Panics
-    /// Where steps are left.
+    /// If steps are left.
     pub fn vacate(&mut self, range: Range) -> bool {
         assert!(self.steps.is_empty(), "STEPWISE: all steps were applied");
         let spare = self.spare.range(range.start..range.end());
@@ -293,16 +296,16 @@ impl Backing {
         self.steps.is_empty()
     }
 
-    /// Whether nothing is mapped at addresses that no arena has.
+    /// Returns `true` if nothing is mapped at these addresses, which no arena has.
     pub fn is_vacant(&self, range: Range) -> bool {
         self.spare.range(range.start..range.end()).next().is_none()
     }
 
-    /// Plans to give back all memory that nothing needs any more: chunks whose last use has completed and on which
-    /// nothing is unfreed, of arenas in use, too (CUDA: `cudaDeviceGraphMemTrim`).
+    /// Plans to give back all memory that is not needed any more: chunks whose last use has completed and on which
+    /// nothing is unfreed, also those of arenas in use (CUDA: `cudaDeviceGraphMemTrim`).
     ///
     /// # Panics
-    /// Where steps are left.
+    /// If steps are left.
     pub fn trim(&mut self, completed: &impl Completed) {
         assert!(self.steps.is_empty(), "STEPWISE: all steps were applied");
         for at in 0..self.chunks.len() {
@@ -315,7 +318,7 @@ impl Backing {
         }
     }
 
-    /// What graph memory takes now.
+    /// Returns the current memory of graphs.
     pub fn statistics(&self) -> BackingStatistics {
         self.statistics
     }
@@ -330,12 +333,12 @@ impl Backing {
         self.statistics.reserved_high = self.statistics.reserved;
     }
 
-    /// Whether some graph that is there has the chunk mapped.
+    /// Returns `true` if an existing graph has the chunk mapped.
     fn is_used(&self, chunk: ChunkId) -> bool {
         self.chunks[chunk.index()].places.iter().any(|at| !self.spare.contains(at))
     }
 
-    /// After a change to the places of a chunk.
+    /// Updates the statistics after a change to the places of a chunk.
     fn count_used(&mut self, chunk: ChunkId, was_used: bool) {
         match (was_used, self.is_used(chunk)) {
             (false, true) => {
@@ -347,7 +350,7 @@ impl Backing {
         }
     }
 
-    /// The granules that `range` lies in.
+    /// Returns the granules that `range` overlaps.
     fn granules(&self, range: Range) -> impl Iterator<Item = u64> + use<> {
         let granularity = self.granularity;
         (range.start / granularity..range.end().div_ceil(granularity)).map(move |granule| granule * granularity)
@@ -357,7 +360,7 @@ impl Backing {
         self.arenas.get_mut(&arena).expect("the arena is in use")
     }
 
-    /// What must come before the next use of a chunk: its tenant's launch, and the frees since.
+    /// Returns what must come before the next use of a chunk: its tenant's launch, and the frees since.
     fn last_use<'a>(&'a self, chunk: &'a Chunk) -> impl Iterator<Item = &'a Frontier> {
         let launch = match &chunk.tenant {
             Tenant::Arena(arena) => &self.arenas[arena].last,

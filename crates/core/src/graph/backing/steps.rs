@@ -1,29 +1,29 @@
-//! What the caller has to do to the device, one step after the other, and what each success or failure changes.
+//! The steps that the caller has to take on the device, in order, and the effect of each success or failure.
 //!
-//! Knows which changes a step stands for; not why it was planned.
+//! Depends on the effect of a step only, not on the reason for which it was planned.
 
 use super::{ArenaKey, Backing, Chunk, Page, Tenant};
 use crate::ids::ChunkId;
 use crate::pool::Frontier;
 
-/// One change to the device's memory; a chunk has one granule.
+/// One change to the device's memory. A chunk has the size of one granule.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BackingStep {
-    /// Create a chunk; its number is new or used again.
+    /// Create a chunk. Its number is new or is used again.
     Create {
         /// The chunk.
         chunk: ChunkId,
     },
-    /// Map the chunk; it may be mapped elsewhere, too.
+    /// Map the chunk. It may be mapped elsewhere, too.
     Map {
-        /// For whom.
+        /// The arena that gets it.
         arena: ArenaKey,
         /// The chunk.
         chunk: ChunkId,
         /// First address.
         at: u64,
     },
-    /// Take the mapping of the chunk at these addresses away. All work that used them has completed.
+    /// Remove the mapping of the chunk at these addresses. All work that used them has completed.
     Unmap {
         /// The chunk.
         chunk: ChunkId,
@@ -38,17 +38,17 @@ pub enum BackingStep {
 }
 
 impl Backing {
-    /// The step to take next. The caller carries it out, then says [`applied`](Self::applied) or
-    /// [`failed`](Self::failed); until no step is left, it calls nothing else that changes the memory.
+    /// Returns the step to take next. The caller takes it, then calls [`applied`](Self::applied) or
+    /// [`failed`](Self::failed). Until no step is left, the caller makes no other call that changes the memory.
     #[inline]
     pub fn next_step(&self) -> Option<&BackingStep> {
         self.steps.front()
     }
 
-    /// The step that [`next_step`](Self::next_step) named was carried out.
+    /// Records that the step of [`next_step`](Self::next_step) succeeded.
     ///
     /// # Panics
-    /// Where no step is left.
+    /// If no step is left.
     pub fn applied(&mut self) {
         match self.steps.pop_front().expect("a step was named") {
             BackingStep::Create { chunk } => {
@@ -69,11 +69,11 @@ impl Backing {
         }
     }
 
-    /// The step that [`next_step`](Self::next_step) named could not be carried out; the device is as before it. The
-    /// steps after it are dropped, and so is the launch they were for; what was done before them stays for the next.
+    /// Records that the step of [`next_step`](Self::next_step) failed; the device is as before it. The steps after it
+    /// are dropped, and so is the launch that they were for. The steps before it stay for the next launch.
     ///
     /// # Panics
-    /// Where no step is left.
+    /// If no step is left.
     #[cold]
     pub fn failed(&mut self) {
         assert!(!self.steps.is_empty(), "a step was named");
@@ -85,7 +85,7 @@ impl Backing {
         self.audit_in_turn();
     }
 
-    /// The number of a chunk that does not exist yet.
+    /// Returns the number of a chunk that does not exist yet.
     pub(super) fn new_chunk(&mut self) -> ChunkId {
         self.vacant.pop().unwrap_or_else(|| {
             self.chunks.push(Chunk::nowhere());
@@ -116,7 +116,7 @@ impl Backing {
         }
     }
 
-    /// A granule of `arena` has memory; it may be spare.
+    /// Records that a chunk under a granule now serves `arena`. The granule may have been spare.
     pub(super) fn take_over(&mut self, at: u64, id: ChunkId, arena: ArenaKey) {
         let was_used = self.is_used(id);
         if self.spare.remove(&at) {
@@ -126,8 +126,8 @@ impl Backing {
         self.let_to(id, arena);
     }
 
-    /// From now on `arena`, which has a page on the chunk, is its tenant. Its launch will come after the last use;
-    /// until it has, that is kept.
+    /// Makes `arena`, which has the chunk mapped, its tenant. Its launch will come after the last use of the chunk,
+    /// which is kept until then.
     fn let_to(&mut self, id: ChunkId, arena: ArenaKey) {
         let chunk = &mut self.chunks[id.index()];
         match std::mem::replace(&mut chunk.tenant, Tenant::Arena(arena)) {

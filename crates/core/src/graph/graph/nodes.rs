@@ -1,4 +1,4 @@
-//! Nodes: what each is, and its edges as lists of neighbours. A node may be a whole graph.
+//! Nodes: the kind of each, and its edges as lists of neighbours. A node may be a whole graph.
 
 use std::mem::discriminant;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use smallvec::SmallVec;
 use super::Graph;
 use crate::graph::node::{Access, GraphAllocId, Label, Memory, NodeId, Work};
 
-/// What a node is to the order and to memory (CUDA: `CUgraphNodeType`).
+/// The kind of a node (CUDA: `CUgraphNodeType`).
 #[derive(Clone, Debug)]
 pub enum NodeKind {
-    /// What neither allocates nor frees.
+    /// A node that neither allocates nor frees.
     Work(Work),
-    /// Makes an allocation.
+    /// A mem alloc node.
     MemAlloc(GraphAllocId),
-    /// Frees one.
+    /// A mem free node.
     MemFree(Memory),
-    /// A whole graph.
+    /// A child graph.
     Child(Arc<Graph>),
 }
 
 impl NodeKind {
-    /// Whether both are of one type, whatever they are about.
+    /// Returns `true` if both have the same type, with any parameters.
     pub(in crate::graph) fn is_like(&self, other: &NodeKind) -> bool {
         match (self, other) {
             (NodeKind::Work(one), NodeKind::Work(two)) => discriminant(one) == discriminant(two),
@@ -30,7 +30,7 @@ impl NodeKind {
         }
     }
 
-    /// The kind in words.
+    /// Returns the name of the kind.
     pub fn noun(&self) -> &'static str {
         match self {
             NodeKind::Work(work) => work.noun(),
@@ -44,14 +44,14 @@ impl NodeKind {
 /// One node, with its edges as lists of neighbours.
 #[derive(Clone, Debug)]
 pub struct Node {
-    /// What it is.
+    /// Its kind.
     pub kind: NodeKind,
-    /// What it does to memory.
+    /// Its accesses to memory.
     pub accesses: SmallVec<[Access; 2]>,
-    /// Whether it promises that where it and an unordered node use one allocation they touch different bytes. Two such
-    /// nodes are let pass where others would be a race.
+    /// `true` if the node promises to touch other bytes than an unordered node that uses the same allocation. Two such
+    /// nodes are accepted; otherwise they would be a race.
     pub may_share: bool,
-    /// For people.
+    /// Its name and place.
     pub label: Label,
     pub(in crate::graph) before: SmallVec<[NodeId; 2]>,
     pub(in crate::graph) after: SmallVec<[NodeId; 2]>,
@@ -59,7 +59,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node without edges.
+    /// Makes a node without edges.
     pub(in crate::graph) fn new(kind: NodeKind, accesses: &[Access], label: Label) -> Self {
         Node {
             kind,
@@ -72,12 +72,12 @@ impl Node {
         }
     }
 
-    /// The nodes that it depends on, as the edges say.
+    /// Returns the nodes that it depends on, by direct edges.
     pub fn dependencies(&self) -> &[NodeId] {
         &self.before
     }
 
-    /// The nodes that depend on it, as the edges say.
+    /// Returns the nodes that depend on it, by direct edges.
     pub fn successors(&self) -> &[NodeId] {
         &self.after
     }

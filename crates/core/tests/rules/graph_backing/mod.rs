@@ -1,4 +1,4 @@
-//! Graph memory against a list of everything that ever used a chunk, on random programs over several streams; and the
+//! Graph memory compared with a list of every use of a chunk, on random programs over several streams; and the
 //! footprints and rules one by one.
 
 mod world;
@@ -24,7 +24,7 @@ enum Act {
     Synchronize(usize),
     Free(usize, usize),
     Trim,
-    /// The graph goes, with its addresses or without; another has them.
+    /// The graph is destroyed, with its addresses or without; another one gets them.
     Reopen(usize, bool),
 }
 
@@ -40,7 +40,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// The addresses of instance `n`: `size` granules, with the last bytes of the last one an output where `n` is odd.
+/// Returns the addresses of instance `n`: `size` granules. If `n` is odd, the last bytes of the last one are an output.
 fn shape(n: usize, size: u64) -> (Vec<Range>, Vec<Range>) {
     let base = (n as u64 + 1) << 40;
     let cover = vec![Range::new(base, size * GRANULE)];
@@ -51,7 +51,7 @@ fn shape(n: usize, size: u64) -> (Vec<Range>, Vec<Range>) {
     (cover, outputs)
 }
 
-/// All addresses that instance `n` could have.
+/// Returns all addresses that instance `n` could have.
 fn room(n: usize) -> Range {
     Range::new((n as u64 + 1) << 40, 1 << 40)
 }
@@ -115,7 +115,7 @@ proptest! {
     }
 }
 
-/// `count` instances of 32 x 4 MiB, the first `outputs` allocations unfreed.
+/// Makes 8 instances of 32 x 4 MiB, with the first `outputs` allocations unfreed.
 fn eight(outputs: u64) -> World {
     let mut world = World::new(1);
     for n in 0..8 {
@@ -151,7 +151,7 @@ fn orphans_keep_no_more_than_theirs() {
     while !world.unfreed.is_empty() {
         world.free(0, 0);
     }
-    // Nothing is mapped where an arena was; its chunks stay until they are trimmed.
+    // Nothing is mapped where an arena was. Its chunks stay until they are trimmed.
     world.close(ArenaKey(0), room(0));
     assert_eq!(world.reserved(), 8 * 4 * MIB);
     world.trim();
@@ -171,7 +171,7 @@ fn concurrent_launches_take_the_sum_and_ordered_ones_the_most() {
     world.launch(ArenaKey(0), &a, &[], 0, None);
     world.launch(ArenaKey(1), &b, &[], 1, None);
     assert_eq!(world.reserved(), 5 * GRANULE);
-    // What is over is taken over without any edge.
+    // The chunks of completed launches are reused without any edge.
     let c = one(&mut world, 2, 5, false);
     world.synchronize(0);
     world.synchronize(1);
@@ -179,8 +179,8 @@ fn concurrent_launches_take_the_sum_and_ordered_ones_the_most() {
     assert_eq!(world.reserved(), 5 * GRANULE);
 }
 
-/// Graphs that share memory, launched by streams that do not know each other: the device waits, and the host only where
-/// they meet so again and again. Then they have memory of their own.
+/// Graphs that share memory, launched by streams that are not ordered: the device waits, and the host waits only if
+/// they meet repeatedly. After that they have memory of their own.
 #[test]
 fn who_meets_again_and_again_gets_memory_of_its_own() {
     let mut world = World::new(2);
@@ -207,7 +207,7 @@ fn who_meets_again_and_again_gets_memory_of_its_own() {
     assert_eq!((world.steps, world.over.0.len()), (steps, over), "nor any more");
 }
 
-/// Under an unfreed output a chunk is not shared, whatever the device waits for: the host waits.
+/// A chunk under an unfreed output is not shared, even if the device waits: the host waits.
 #[test]
 fn an_unfreed_output_of_another_graph_is_worth_a_wait_of_the_host() {
     let mut world = World::new(2);
@@ -241,14 +241,14 @@ fn free_then_relaunch_in_one_stream_keeps_the_memory() {
         world.free(0, stream);
     }
     assert_eq!(world.reserved(), 2 * GRANULE);
-    // Freed on a stream that knows nothing of this one: the address is the same, so the launch waits for that free.
+    // Freed on a stream that is not ordered with this one. The address is the same, so the launch waits for that free.
     assert!(world.launch(ArenaKey(0), &a, &a, 0, None));
     world.free(0, 1);
     let waits = world.bind(&[ArenaKey(0)], 0);
     assert!(waits.points().eq([world.streams[1].last()]));
 }
 
-/// A second instance of a graph needs more of the same addresses; what the first left unfreed is known.
+/// A second instance of a graph needs more of the same addresses. The unfreed output of the first one is respected.
 #[test]
 fn instances_share_an_arena() {
     let mut world = World::new(1);
@@ -259,7 +259,7 @@ fn instances_share_an_arena() {
     world.backing.audit();
     assert_eq!(world.backing.unfreed(ArenaKey(0)), &a[..]);
     assert!(!world.launch(ArenaKey(0), &more, &[], 0, None), "unfreed");
-    // Elsewhere in the arena a launch is fine, and leaves what is unfreed alone.
+    // A launch elsewhere in the arena is fine, and leaves the unfreed memory alone.
     let apart = vec![Range::new(a[0].start + 2 * GRANULE, 2 * GRANULE)];
     world.bind(&[ArenaKey(0)], 0);
     assert!(world.step(None));
@@ -273,7 +273,7 @@ fn instances_share_an_arena() {
     assert_eq!(world.reserved(), 4 * GRANULE);
 }
 
-/// A launch that relaunches over its own unfreed output keeps the output's chunk where it is.
+/// A launch that frees its own output of the launch before keeps the output's chunk where it is.
 #[test]
 fn a_relaunch_that_frees_by_itself_costs_no_step() {
     let mut world = World::new(1);
@@ -286,7 +286,7 @@ fn a_relaunch_that_frees_by_itself_costs_no_step() {
         world.backing.freed(a[0], point);
         world.backing.launched(&[ArenaKey(0)], point, a.iter().copied());
         world.backing.audit();
-        // Or nothing is said of an output that goes on in the place of the one before.
+        // The same if nothing is recorded for an output that takes the place of the one before.
         assert!(world.bind(&[ArenaKey(0)], 0).is_empty());
         let point = world.submit(0);
         world.backing.launched(&[ArenaKey(0)], point, []);
@@ -296,12 +296,12 @@ fn a_relaunch_that_frees_by_itself_costs_no_step() {
     assert_eq!(world.steps, steps);
 }
 
-/// A graph and its child graph have an arena each, and one launch binds both: no chunk is at two places of it.
+/// A graph and its child graph have an arena each, and one launch binds both: it uses no chunk at two places.
 #[test]
 fn one_launch_in_two_arenas_has_a_chunk_for_each_granule() {
     let mut world = World::new(2);
     let (a, b) = (one(&mut world, 0, 2, false), one(&mut world, 1, 3, false));
-    // Each alone, in one stream: they share.
+    // Launched separately, in one stream, they share.
     world.launch(ArenaKey(0), &a, &[], 0, None);
     world.launch(ArenaKey(1), &b, &[], 0, None);
     assert_eq!(world.reserved(), 3 * GRANULE);
@@ -343,8 +343,8 @@ fn used_falls_with_a_trim_only_and_marks_are_reset() {
     assert!(world.launch(ArenaKey(0), &a, &[], 0, None), "trimmed instances launch again");
 }
 
-/// A graph of the same shape at the addresses of one that is gone finds its memory mapped; what a smaller one leaves
-/// over does not count as used, and goes with a trim or with the addresses.
+/// A graph of the same shape at the addresses of a retired one finds its memory mapped. What a smaller graph does not
+/// need does not count as used, and is unmapped by a trim or when the addresses are given back.
 #[test]
 fn who_has_the_addresses_next_finds_the_memory() {
     let mut world = World::new(2);
@@ -359,14 +359,14 @@ fn who_has_the_addresses_next_finds_the_memory() {
     assert_eq!(world.backing.statistics().used, 0, "nothing before the first launch");
     assert!(world.launch(ArenaKey(10), &[Range::new(a[0].start, 3 * GRANULE)], &[], 1, None));
     assert_eq!((world.steps, world.backing.statistics().used), (steps, 3 * GRANULE));
-    // The fourth chunk serves others meanwhile; then it is mapped at two places, one of which nobody has.
+    // The fourth chunk is used by another graph. It is then mapped at two places, one of which has no owner.
     let b = one(&mut world, 1, 1, false);
     world.launch(ArenaKey(1), &b, &[], 0, None);
     assert_eq!((world.steps, world.reserved()), (steps + 1, 4 * GRANULE));
     assert!(!world.backing.is_vacant(room(0)));
     world.close(ArenaKey(10), room(0));
     assert_eq!(world.mapped.len(), 1);
-    // With other work in its way a graph at those addresses gets other memory.
+    // If other work uses the chunks, a graph at those addresses gets other memory.
     world.close(ArenaKey(1), room(1));
     let c = one(&mut world, 2, 4, false);
     world.launch(ArenaKey(2), &c, &[], 0, None);
@@ -389,7 +389,7 @@ fn memory_taken_for_a_launch_that_was_not_made_is_looked_at_again() {
     world.launch(ArenaKey(0), &a, &[], 0, None);
     world.bind(&[ArenaKey(1)], 0);
     assert!(world.step(None));
-    // It was free for stream 0. For stream 1 it is not.
+    // It was free for stream 0, but is not for stream 1.
     assert!(world.launch(ArenaKey(1), &b, &[], 1, None));
     assert_eq!(world.reserved(), 2 * GRANULE);
 }

@@ -1,5 +1,5 @@
-//! A device with streams, and a list of everything that ever used a chunk or an address: what graph memory promises is
-//! looked up there.
+//! A device with streams, and a list of every use of a chunk or an address. The promises of graph memory are checked
+//! against that list.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use millpond_core::units::{MIB, Range};
 
 pub(crate) const GRANULE: u64 = 2 * MIB;
 
-/// What the host was told is over.
+/// The work that the host knows to have completed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Over(pub(crate) Vec<Snapshot>);
 
@@ -22,7 +22,7 @@ impl Completed for Over {
     }
 }
 
-/// A device with streams that remembers who used what.
+/// A device with streams that remembers every use.
 pub(crate) struct World {
     pub(crate) backing: Backing,
     pub(crate) streams: Vec<Chain>,
@@ -31,11 +31,11 @@ pub(crate) struct World {
     /// Address -> chunk, as the steps left it.
     pub(crate) mapped: BTreeMap<u64, ChunkId>,
     there: BTreeSet<ChunkId>,
-    /// All uses of each chunk and of each address, ever.
+    /// All uses of each chunk and of each address.
     chunk_uses: BTreeMap<ChunkId, Vec<Point>>,
     address_uses: BTreeMap<u64, Vec<Point>>,
     pub(crate) last: BTreeMap<ArenaKey, Point>,
-    /// Unfreed: addresses, and after which launch.
+    /// The unfreed allocations: their addresses, and the launch that allocated them.
     pub(crate) unfreed: Vec<(ArenaKey, Range, Point)>,
     pub(crate) steps: usize,
 }
@@ -77,7 +77,7 @@ impl World {
         self.over.0.push(self.streams[stream].snapshot());
     }
 
-    /// Carries the steps out, the `fail`-th one not. Whether all went well.
+    /// Takes the steps, but the `fail`-th one fails. Returns `true` if none failed.
     pub(crate) fn step(&mut self, fail: Option<usize>) -> bool {
         for number in 0.. {
             let Some(step) = self.backing.next_step().cloned() else { break };
@@ -117,7 +117,7 @@ impl World {
         self.unfreed.iter().any(|(_, range, _)| range.overlaps(Range::new(at, GRANULE)))
     }
 
-    /// Plans the memory; waits where that has to be.
+    /// Plans the memory. Waits if it is blocked.
     pub(crate) fn bind(&mut self, arenas: &[ArenaKey], stream: usize) -> Frontier {
         loop {
             match self.backing.bind(arenas, &self.streams[stream], &self.over) {
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// The graph that an arena is of is gone.
+    /// Retires the arena of a graph that was destroyed.
     pub(crate) fn retire(&mut self, arena: ArenaKey) {
         (0..self.streams.len()).for_each(|stream| self.synchronize(stream));
         let mapped = self.mapped.len();
@@ -140,7 +140,7 @@ impl World {
         assert_eq!((self.backing.next_step(), self.mapped.len()), (None, mapped), "what is mapped stays");
     }
 
-    /// The addresses of an arena are given back.
+    /// Gives the addresses of an arena back.
     pub(crate) fn close(&mut self, arena: ArenaKey, range: Range) {
         self.retire(arena);
         while !self.backing.vacate(range) {
@@ -150,7 +150,7 @@ impl World {
         assert!(self.backing.is_vacant(range) && !self.mapped.keys().any(|at| range.contains(*at)));
     }
 
-    /// A launch as a caller does it; everything that LEGAL and KEPT promise is looked up in the lists.
+    /// Launches as a caller does, and checks the promises of LEGAL and KEPT against the lists.
     pub(crate) fn launch(
         &mut self,
         exec: ArenaKey,

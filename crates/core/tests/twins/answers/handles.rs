@@ -1,4 +1,4 @@
-//! Records and waits by handle are those by name: the same findings, waits and points.
+//! Records and waits by handle give the same findings, waits and points as those by name.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use millpond_core::op::{EventKind, Names, Op, What};
 use super::asked::{VIOLATIONS, finding, step_at_once};
 use super::program::{Kinds, Program};
 
-/// What is compared of a step.
+/// The compared results of a step.
 #[derive(PartialEq, Debug, Default)]
 struct Told {
     point: Option<Point>,
@@ -56,7 +56,7 @@ impl Library {
             self.by_handle += 1;
             return Told { point: by_handle, waits, ..Told::default() };
         }
-        // By name: the events have their records for it.
+        // By name: the events get their records back for that.
         for (event, recorded) in std::mem::take(&mut self.records) {
             self.checker.set_record(event, recorded);
         }

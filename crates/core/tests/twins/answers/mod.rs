@@ -1,4 +1,4 @@
-//! The checker as it is asked: what it answers, beside naive twins.
+//! The answers of the checker, compared with naive twins.
 
 mod asked;
 mod handles;

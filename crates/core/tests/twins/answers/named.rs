@@ -1,4 +1,4 @@
-//! What an operation names, news or not: the events that it waits for and records, and the capture that it is in.
+//! The things that an operation names, known or new: the events that it waits for and records, and its capture.
 
 use millpond_core::check::{Captured, Checker, Done, Reason, Settings};
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
@@ -22,7 +22,7 @@ impl Asked {
         asked
     }
 
-    /// What an operation did, and whether it is right.
+    /// Returns the effects of an operation, and `true` if it is right.
     fn step(&mut self, what: What) -> (Done, bool) {
         let op = Op { host: HostId(0), place: Place::Unknown, what };
         match self.0.step_done(&op, &self.1) {
@@ -116,7 +116,7 @@ fn work_of_a_capture_names_its_graph_and_the_nodes_before_it() {
     assert_eq!((refused.captured, refused.node, is_done), (captured(&[1]), None, false), "where it would have been");
 }
 
-/// A launch of a graph begins and ends its memory at once, and findings are those of a check.
+/// The memory of a graph launch begins and ends at once, and findings are those of a check.
 #[test]
 fn a_launch_is_done_at_once() {
     let mut asked = Asked::new();

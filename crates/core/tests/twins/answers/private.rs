@@ -17,7 +17,7 @@ struct Stream {
     handle: StreamHandle,
     last: Point,
     ops: u64,
-    /// As of when it learned what there is to learn.
+    /// The epoch at which it last learned what the host knows.
     epoch: Option<u64>,
 }
 
@@ -34,7 +34,7 @@ struct Counts {
     freed_by_others: u64,
 }
 
-/// A library that steps nothing that cannot be wrong.
+/// A library that makes no step for operations that cannot be wrong.
 struct Library {
     checker: Checker,
     names: Names,
@@ -56,13 +56,13 @@ impl Library {
         }
     }
 
-    /// The allocation that an operation of a stream names, if it is that one's own and lives.
+    /// Returns the allocation that an operation of a stream names, if the stream owns it and it is live.
     fn own(&mut self, memory: Memory, stream: StreamId) -> Option<&mut Header> {
         let it = self.memory.get_mut(&memory.id).filter(|it| it.owner == stream)?;
         Some(&mut it.header).filter(|header| header.memory == memory && header.free.is_none())
     }
 
-    /// Does an operation without a step, where it is one of private memory. Whether it is.
+    /// Does an operation on private memory without a step. Returns `true` if it was one.
     fn is_private(&mut self, op: &Op) -> bool {
         let Some(id) = op.what.stream().filter(|id| self.streams.contains_key(id)) else { return false };
         let is_own = match &op.what {
@@ -95,7 +95,7 @@ impl Library {
         true
     }
 
-    /// The next point of a stream, and which operation that is; none where it has no private operations.
+    /// Returns the next point of a stream and the number of that operation, or `None` if it has no private operations.
     fn next(&mut self, op: &Op, id: StreamId) -> Option<(Point, u64)> {
         self.advance(id);
         let (epoch, stream) = (self.epoch, self.streams.get_mut(&id)?);
@@ -127,7 +127,7 @@ impl Library {
         self.counts.published += 1;
     }
 
-    /// Frees an allocation of another stream from its header. Whether that could be.
+    /// Frees an allocation of another stream by its header. Returns `true` if that was possible.
     fn is_freed_from_header(&mut self, op: &Op) -> bool {
         let What::Free { memory, stream, .. } = op.what else { return false };
         let header = self.memory.get(&memory.id).map(|it| it.header).filter(|header| header.memory == memory);
@@ -188,7 +188,7 @@ impl Library {
     }
 }
 
-/// With the numbers of operations.
+/// Adds the numbers of the operations.
 fn numbered(finding: &Finding) -> (Verdict, [Option<u64>; 2]) {
     let number = |side: &Option<_>| side.as_ref().and_then(|side: &millpond_core::check::Side| side.op);
     (verdict(finding), [number(&finding.earlier), number(&finding.later)])
@@ -220,7 +220,7 @@ fn private_memory_is_judged_as_if_it_had_been_stepped() {
     assert!(freed_by_others > 1_000, "{freed_by_others}");
 }
 
-/// A position of a stream that is far ahead is not a mistake of the step.
+/// A position far ahead on a stream is not an error of the step.
 #[test]
 fn a_stream_that_is_advanced_counts_its_private_operations() {
     let mut rng = Rng::with_seed(0);

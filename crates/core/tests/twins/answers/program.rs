@@ -8,26 +8,27 @@ use millpond_core::op::{
     Access, Act, CaptureMode, EventKind, Memory, NodeOp, Op, Part, Place, StreamRole, Trust, What,
 };
 
-/// How many numbers of memory and events there are.
+/// The numbers of allocations and of events.
 const MEMORY: u32 = 4;
 const EVENTS: u32 = 4;
-/// The number of the memory that a graph allocates.
+/// The number of the allocation that a graph makes.
 const OUTPUT: u32 = MEMORY;
-/// The events that the wait nodes of graphs wait for are the first ones; a graph has a kernel, and a wait node perhaps.
+/// The number of graphs. The wait nodes of graphs wait for the first events. A graph has a kernel, and perhaps a wait
+/// node.
 pub(crate) const GRAPHS: u32 = 2;
 
-/// What a random program is made of.
+/// The operations that a random program may contain.
 #[derive(Clone, Copy)]
 pub(crate) struct Kinds {
-    /// Graphs are launched, and streams captured.
+    /// Graph launches and captures.
     pub(crate) graphs: bool,
-    /// Graphs allocate, use and free memory.
+    /// Graphs that allocate, use and free memory.
     pub(crate) memory_nodes: bool,
-    /// Parts of memory are used.
+    /// Uses of parts of memory.
     pub(crate) parts: bool,
-    /// Host threads use memory, and free it at once.
+    /// Host threads that use memory, and free it at once.
     pub(crate) hosts: bool,
-    /// Streams are destroyed.
+    /// Destroyed streams.
     pub(crate) ends: bool,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct Program<'r> {
 }
 
 impl<'r> Program<'r> {
-    /// A program of some streams and so many operations on them.
+    /// Makes a program with some streams and `operations` operations on them.
     pub(crate) fn random(rng: &'r mut Rng, kinds: Kinds, operations: usize) -> Vec<Op> {
         let mut program =
             Program { rng, kinds, ops: Vec::new(), streams: 1, lives: [0; MEMORY as usize], uses: Vec::new() };
@@ -72,7 +73,7 @@ impl<'r> Program<'r> {
         self.push(What::StreamCreate { stream, role, device });
     }
 
-    /// Number 0 is the legacy default stream.
+    /// Returns a stream. Number 0 is the legacy default stream.
     fn stream(&mut self) -> StreamId {
         StreamId(match self.rng.u8(0..6) {
             0 => 0,
@@ -110,7 +111,7 @@ impl<'r> Program<'r> {
         self.push(What::Instantiate { graph, exec, auto_free_on_launch: false });
     }
 
-    /// Two graphs: one allocates memory number [`OUTPUT`], the other reads and frees that.
+    /// Makes two graphs: one allocates memory number [`OUTPUT`], the other one reads and frees it.
     fn make_memory_graphs(&mut self) {
         let (memory, auto_free_on_launch) = (Memory::first(OUTPUT), self.rng.bool());
         let alloc = NodeOp::Alloc { memory, bytes: 512 };
@@ -174,7 +175,7 @@ impl<'r> Program<'r> {
         self.push(what);
     }
 
-    /// An operation that has to do with graphs of memory.
+    /// Adds an operation on the memory of graphs.
     fn memory_operation(&mut self) {
         let (stream, memory, act) =
             (self.stream(), Memory::first(OUTPUT), [Act::Read, Act::Write][self.rng.usize(0..2)]);
@@ -198,7 +199,7 @@ impl<'r> Program<'r> {
         self.push(what);
     }
 
-    /// A stream captures a kernel and an allocation that it frees. Others go on with what they do.
+    /// Makes a stream capture a kernel, and an allocation that it frees. Other streams continue.
     fn capture(&mut self, stream: StreamId) {
         let graph = GraphId(GRAPHS + self.ops.len() as u32);
         self.push(What::CaptureBegin { stream, graph, mode: CaptureMode::Relaxed, symbolic: true });

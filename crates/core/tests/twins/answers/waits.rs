@@ -1,5 +1,5 @@
-//! The waits that the checker tells are all that a device needs: made again in plain reachability, they give the order
-//! that the checker has.
+//! The waits that the checker returns are all that a device needs: repeated in plain reachability, they give the
+//! checker's order.
 
 use std::collections::BTreeMap;
 
@@ -19,15 +19,15 @@ struct Chain {
     positions: BTreeMap<Seq, Past>,
 }
 
-/// What a device does that is told what the checker answers: it knows no event, no default stream and no graph.
+/// A device that gets only the checker's answers: it has no event, no default stream and no graph.
 #[derive(Default)]
 struct Device {
     chains: BTreeMap<ChainIndex, Chain>,
-    /// What the threads of the process were told to have completed.
+    /// The work that the threads of the process know to have completed.
     known: Past,
-    /// The points of the program, as both name them.
+    /// The points of the program, as named by both.
     points: Vec<(Point, millpond_reach::Point)>,
-    /// What was done to memory that lives.
+    /// The uses of live memory.
     uses: BTreeMap<(AllocId, u64), Vec<millpond_reach::Point>>,
     ended: u64,
 }
@@ -42,7 +42,7 @@ impl Device {
         self.points.last().is_none_or(|last| last.0 != point)
     }
 
-    /// A step was judged.
+    /// Follows a step that was judged.
     fn follow(&mut self, op: &Op, done: &Done, is_done: bool) {
         for opened in &done.opened {
             let (known, chain) = (self.known.clone(), self.chains.entry(opened.chain).or_default());
@@ -93,7 +93,7 @@ impl Device {
         }
     }
 
-    /// Whoever comes after the points that an end tells comes after all that was done to the memory.
+    /// Checks that the points of an end come after all uses of the memory.
     fn end_lives(&mut self, op: &Op, done: &Done) {
         for begun in &done.begun {
             let birth = self.points.last().map(|last| last.1).filter(|_| Some(begun.point) == done.point);
@@ -108,14 +108,14 @@ impl Device {
         }
     }
 
-    /// Compares the order with the checker's, for all streams that live.
+    /// Compares the order with the checker's, for all existing streams.
     fn compare(&self, checker: &Checker, program: &str) {
         for stream in (0..8).map(StreamId) {
             let Some(snapshot) = checker.snapshot(stream) else { continue };
             let past = &self.chains[&snapshot.point().chain].past;
             for (point, named) in &self.points {
                 let (is, should) = (snapshot.covers(*point), past.covers(*named));
-                // With what its next operation learns, or one that was refused did.
+                // The upper bound adds what the next operation learns, or what a refused one did.
                 let may = should || self.known.covers(*named);
                 assert!(is >= should && is <= may, "{stream} after {point}: {is}, told {should} in {program}");
             }

@@ -1,5 +1,5 @@
-//! Launches that are withdrawn: the rest of the program is judged as without them. Launches that are confirmed late:
-//! the program is judged as if each had been done at once. Other streams go on meanwhile.
+//! If launches are withdrawn, the rest of the program is judged as without them. If launches are confirmed late, the
+//! program is judged as if each had been done at once. Other streams continue meanwhile.
 
 use fastrand::Rng;
 use millpond_core::check::{Checker, Done, Finding, Kind, Reason, Settings, Side};
@@ -9,7 +9,7 @@ use millpond_core::op::{Act, Memory, Names, NodeOp, Op, Place, StreamRole, Trust
 use super::asked::{VIOLATIONS, finding, step};
 use super::program::{Kinds, Program};
 
-/// A finding without numbers of operations: a launch that was withdrawn has one. All operations have lines.
+/// A finding without the numbers of operations, because a withdrawn launch has a number too. All operations have lines.
 #[derive(PartialEq, Debug)]
 pub(crate) struct Verdict {
     kind: Kind,
@@ -17,7 +17,7 @@ pub(crate) struct Verdict {
     /// The act and the line of each side.
     earlier: Option<(Option<Act>, Option<u32>)>,
     others: Vec<(Option<Act>, Option<u32>)>,
-    /// Whether edges are missing. Which ones are named is help: it depends on what other streams did last.
+    /// `true` if edges are missing. The choice of edges is advice: it depends on the last operations of other streams.
     is_settled_by_edges: bool,
     later: Option<u32>,
 }
@@ -34,7 +34,7 @@ pub(crate) fn verdict(finding: &Finding) -> Verdict {
     }
 }
 
-/// What a program is told, by operation; its launches end as `fate` says.
+/// The findings of a program, operation by operation. Its launches end as `fate` says.
 struct Run {
     checker: Checker,
     names: Names,
@@ -66,7 +66,7 @@ impl Run {
         }
     }
 
-    /// Makes a step, and says at once that the device has it, unless it is to fly.
+    /// Makes a step, and confirms at once that the device has it, unless it is to be in flight.
     fn step(&mut self, op: &Op, fate: Fate, flies: bool) -> (Option<Verdict>, Option<Done>) {
         loop {
             let (done, reason) = step(&mut self.checker, op, &self.names);
@@ -88,13 +88,13 @@ impl Run {
     }
 }
 
-/// Takes the ends of streams whose locks it does not hold.
+/// Returns `true` if the operation takes the ends of streams whose locks it does not hold.
 fn takes_ends(op: &Op) -> bool {
     matches!(op.what, What::SynchronizeDevice { .. }) || op.what.stream().is_some_and(|stream| stream.0 == 0)
 }
 
-/// Runs a program whose launches fly for some operations of other streams, and the same without flights; how often
-/// something was asked again, and how many findings there are.
+/// Runs a program whose launches are in flight during some operations of other streams, and the same without. Returns
+/// the number of repeated steps, and the number of findings.
 fn compare(seed: u64, fate: Fate) -> (u64, u64) {
     let mut rng = Rng::with_seed(seed);
     let (graphs, memory_nodes, parts) = (seed.is_multiple_of(4), seed % 4 < 2, seed.is_multiple_of(2));
@@ -155,7 +155,7 @@ fn a_program_is_judged_as_if_launches_were_never_in_flight() {
     compare_all(Fate::Confirmed);
 }
 
-/// A graph that allocates memory and leaves it.
+/// A graph that allocates memory and leaves it live.
 #[test]
 fn the_launch_of_a_graph_begins_lives_once_the_device_has_it() {
     let (memory, stream, exec, graph) = (Memory::first(9), StreamId(1), ExecId(1), GraphId(1));

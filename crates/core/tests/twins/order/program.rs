@@ -1,4 +1,4 @@
-//! A small program on top of [`Streams`]: host threads and events by number, as tests name them.
+//! A small program on top of [`Streams`]: tests name host threads and events by number.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,13 +51,13 @@ impl Program {
         }
     }
 
-    /// Whether there was one to destroy that the program may destroy.
+    /// Destroys a stream. Returns `true` if it existed and the program may destroy it.
     pub(crate) fn destroy(&mut self, stream: StreamIndex) -> bool {
         let is_default = stream == LEGACY || self.per_thread.values().any(|it| *it == stream);
         !is_default && self.streams.destroy(stream).is_some()
     }
 
-    /// An operation of a stream that lives.
+    /// Makes an operation of an existing stream.
     fn enter<R>(&mut self, host: u32, stream: StreamIndex, operation: impl FnOnce(&mut Chain) -> R) -> R {
         let base = self.base(host);
         self.streams.enter(stream, &base, |_| ());
@@ -103,18 +103,18 @@ impl Program {
         host.learn_base(&ended);
     }
 
-    /// One host learned what another knows.
+    /// Makes one host learn what another one knows.
     pub(crate) fn tell(&mut self, from: u32, to: u32) {
         let base = self.base(from);
         self.host(to).learn_base(&base);
     }
 
-    /// Whether a point comes before the next operation of a stream, given what the stream knows by now.
+    /// Returns `true` if a point comes before the next operation of a stream, by what the stream knows now.
     pub(crate) fn covers(&self, stream: StreamIndex, point: Point) -> bool {
         self.streams.get(stream).is_some_and(|stream| stream.chain.covers(point))
     }
 
-    /// How many chain numbers are in use or waiting to be used again.
+    /// Returns the number of chain numbers that are in use or waiting to be used again.
     pub(crate) fn chains(&self) -> usize {
         self.streams.chain_indices.len()
     }

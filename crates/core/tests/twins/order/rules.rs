@@ -1,4 +1,4 @@
-//! Every rule of the order that is easily missed, one test each.
+//! The rules of the order that are easily missed, one test each.
 
 use millpond_core::op::StreamRole;
 use millpond_core::order::StreamIndex;
@@ -39,7 +39,7 @@ fn a_wait_binds_to_the_latest_record_at_its_call() {
 
 #[test]
 fn a_record_replaces_the_one_before_it() {
-    // Two streams record one event: whoever waits is ordered after the last record only.
+    // Two streams record one event: a waiting stream is ordered after the last record only.
     let (mut order, a, b) = two(NB);
     let waiter = order.create(0, NB);
     let on_a = order.submit(0, a);
@@ -150,8 +150,8 @@ fn a_device_synchronisation_covers_destroyed_streams_too() {
     assert!(order.covers(b, on_a));
 }
 
-/// A synchronisation is not an operation of the stream: what it waits for beside the stream's own work is what the
-/// default streams put before its end.
+/// A synchronisation is not an operation of the stream. Apart from the stream's own work it waits for what the default
+/// streams put before its end.
 #[test]
 fn a_synchronisation_with_a_default_stream_covers_what_comes_before_its_end() {
     let (mut order, a, b) = two(B);
@@ -177,14 +177,14 @@ fn a_destroyed_blocking_stream_still_comes_before_the_legacy_stream() {
 
 #[test]
 fn a_recycled_chain_does_not_order_its_former_life() {
-    // The host was never told that `a` is over, so the next stream must not count as ordered after it.
+    // The host does not know that `a` has completed, so the next stream must not count as ordered after it.
     let (mut order, a, _) = two(NB);
     let on_a = order.submit(0, a);
     assert!(order.destroy(a));
     let next = order.create(0, NB);
     order.submit(0, next);
     assert!(!order.covers(next, on_a));
-    // Once told, the number is used again, and then the order is real.
+    // Once the host knows, the number is used again, and the order is real.
     order.synchronize_device(0);
     let chains = order.chains();
     let after = order.create(0, NB);

@@ -1,7 +1,7 @@
-//! The order beside its naive twin: random programs, plain reachability as the judge.
+//! The order compared with its naive twin: random programs, judged by plain reachability.
 //!
-//! The twin keeps of each stream, event and host the set of operations that come before. It knows the rules of the
-//! order from their definitions and shares nothing with what it judges.
+//! For each stream, event and host, the twin keeps the set of operations that come before. It follows the rules of the
+//! order from their definitions and shares nothing with the code that it judges.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use super::program::{LEGACY, Program};
 
-/// One step of a random program; numbers are taken modulo what exists.
+/// One step of a random program. Numbers are taken modulo what exists.
 #[derive(Clone, Debug)]
 enum Step {
     Create(u8, bool),
@@ -28,7 +28,7 @@ enum Step {
     Tell(u8, u8),
 }
 
-/// A stream: its chain, what comes before its next operation, and how it stands to the legacy default stream.
+/// A stream: its chain, what comes before its next operation, and its relation to the legacy default stream.
 struct Life {
     chain: usize,
     past: Past,
@@ -41,18 +41,18 @@ const LEGACY_CHAIN: usize = 0;
 
 #[derive(Default)]
 struct Twin {
-    /// Each stream that ever lived.
+    /// Every stream that ever existed.
     streams: BTreeMap<StreamIndex, Life>,
-    /// Lives whose number was given out again.
+    /// Streams whose number was used again.
     former: Vec<Life>,
     legacy: Past,
     events: BTreeMap<u32, Past>,
-    /// What each host thread was told.
+    /// The work that each host thread knows to have completed.
     told: BTreeMap<u32, Past>,
 }
 
 impl Twin {
-    /// What comes before the next operation of a stream, by what is in streams.
+    /// Returns what comes before the next operation of a stream, as far as it follows from the streams.
     fn ends(&self, stream: StreamIndex) -> Past {
         let mut ends = Past::default();
         if stream == LEGACY {
@@ -66,12 +66,12 @@ impl Twin {
         ends
     }
 
-    /// Streams with an operation. What only a stream's maker was told is none.
+    /// Returns the streams with an operation. What only a stream's creator knew does not count.
     fn worked(&self) -> impl Iterator<Item = &Life> {
         self.streams.values().chain(&self.former).filter(|life| life.has_worked)
     }
 
-    /// Any operation of `host` on `stream`, which comes after `event`, too.
+    /// Makes any operation of `host` on `stream`. It also comes after `event`.
     fn enter(&mut self, host: u32, stream: StreamIndex, event: Option<&Past>) -> millpond_reach::Point {
         let mut past = self.ends(stream);
         [self.told.get(&host), event].into_iter().flatten().for_each(|before| past.join(before));
@@ -84,7 +84,7 @@ impl Twin {
         life.past.step(life.chain)
     }
 
-    /// What comes before the next operation of a stream that was entered just now.
+    /// Returns what comes before the next operation of a stream that has just been entered.
     fn past(&self, stream: StreamIndex) -> &Past {
         if stream == LEGACY { &self.legacy } else { &self.streams[&stream].past }
     }
@@ -93,12 +93,12 @@ impl Twin {
         self.told.entry(host).or_default().join(past);
     }
 
-    /// A stream is made by a host: what the host was told comes before all of it.
+    /// Creates a stream on a host: what the host knows to have completed comes before all of the stream.
     fn create(&mut self, host: u32, stream: StreamIndex, blocking: bool) {
         let chain = LEGACY_CHAIN + 1 + self.streams.len() + self.former.len();
         let past = self.told.get(&host).cloned().unwrap_or_default();
         let life = Life { chain, past, has_worked: false, blocking };
-        // The number may have served before: that life's work still counts.
+        // If the number was used before, the work of that stream still counts.
         self.former.extend(self.streams.insert(stream, life));
     }
 }

@@ -1,4 +1,4 @@
-//! The twin's device: which chunk is mapped where, and which uses of addresses and of physical bytes are not over.
+//! The twin's device: the mappings of chunks, and the uses of addresses and of physical bytes that are not completed.
 
 use super::order::Order;
 use millpond_core::ids::ChunkId;
@@ -16,7 +16,7 @@ pub(crate) struct Freed {
 #[derive(Default)]
 pub(crate) struct Device {
     pub(crate) chunks: HashMap<ChunkId, u64>,
-    /// Each mapping, and whether it is the last that was made of its chunk.
+    /// Each mapping, with `true` if it is the latest of its chunk.
     pub(crate) mappings: Vec<(Range, ChunkId, bool)>,
     /// Frees by address.
     pub(crate) freed: Vec<Freed>,
@@ -30,7 +30,7 @@ impl Device {
         self.chunks.values().sum()
     }
 
-    /// Carries out a step, and refuses what no device would forgive.
+    /// Takes a step, and refuses what no device allows.
     pub(crate) fn apply(&mut self, step: Step, order: &Order, held: &[Range]) {
         match step {
             Step::Create { chunk, bytes } => {
@@ -65,7 +65,7 @@ impl Device {
         }
     }
 
-    /// The physical places of mapped addresses.
+    /// Returns the physical places of mapped addresses.
     fn places(&self, range: Range) -> Vec<(ChunkId, Range)> {
         let parts = self.mappings.iter().filter(|mapping| mapping.2).filter_map(|&(at, chunk, _)| {
             let part = at.intersection(range);
@@ -78,8 +78,8 @@ impl Device {
         self.places(range).iter().map(|(_, part)| part.bytes).sum::<u64>() == range.bytes
     }
 
-    /// `stream` gets `range` after waiting for `after`: all earlier uses of its addresses and of the memory behind them
-    /// must come before that.
+    /// Gives `range` to `stream` after it has waited for `after`: all earlier uses of the addresses and of the memory
+    /// behind them must come before that.
     pub(crate) fn use_by(&mut self, range: Range, stream: usize, after: &Frontier, order: &Order) {
         for freed in self.freed.iter().filter(|freed| freed.range.overlaps(range)) {
             assert!(order.allows(stream, after, &freed.after), "stream {stream} gets {range} too early: {freed:?}");
@@ -105,14 +105,14 @@ impl Device {
         }
     }
 
-    /// A mapped chunk that no held block overlaps.
+    /// Returns a mapped chunk that no held block overlaps.
     pub(crate) fn idle_chunk(&self, held: &[Range]) -> Option<ChunkId> {
         let idle = |range: Range| !held.iter().any(|held| held.overlaps(range));
         self.mappings.iter().find(|(range, _, last)| *last && idle(*range)).map(|mapping| mapping.1)
     }
 }
 
-/// Takes `range` out of a list of frees.
+/// Removes `range` from a list of frees.
 fn cut(list: &mut Vec<Freed>, range: Range) {
     let mut parts = Vec::new();
     list.retain(|freed| {

@@ -1,11 +1,11 @@
 //! Model twin of the pool: random programs on several streams, compared after each operation with lists of intervals.
 //!
-//! The twin knows the program's order by reachability, every free that is not over, and a device that keeps what
-//! is mapped where. It refuses: two held blocks that share a byte; a block or a physical byte handed to a stream
-//! that does not stand after its last free; an unmapping under a use that is not over; a chunk destroyed while mapped;
-//! memory grown past the bound while an idle chunk could have been used. Steps fail at random.
+//! The twin knows the program's order by reachability, every free that is not completed, and a device with its
+//! mappings. It refuses: two held blocks that share a byte; a block or a physical byte given to a stream that does not
+//! come after its last free; an unmapping under a use that is not completed; a chunk destroyed while mapped; memory
+//! grown past the bound while an idle chunk could have been used. Steps fail at random.
 //!
-//! A failure prints the seed of its program: `POOL_TWIN_SEED=<seed>` runs that one alone.
+//! A failure prints the seed of its program: `POOL_TWIN_SEED=<seed>` runs only that one.
 
 mod device;
 mod order;

@@ -1,16 +1,16 @@
-//! The order of a random program: of each stream the set of operations that come before its next one.
+//! The order of a random program: for each stream, the set of operations that come before its next one.
 
 use millpond_core::ids::{ChainIndex, Point, Seq};
 use millpond_core::order::{Completed, Knows, Learns};
 use millpond_core::pool::Frontier;
 use millpond_reach::Past;
 
-/// A point, as reachability names it.
+/// Returns a point as reachability names it.
 fn named(point: Point) -> millpond_reach::Point {
     millpond_reach::Point { chain: point.chain.index(), seq: point.seq }
 }
 
-/// What one stream knows: all that comes before its next operation.
+/// A stream, with everything that comes before its next operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
     chain: u32,
@@ -34,7 +34,7 @@ impl Knows for Stream {
     }
 }
 
-/// How far the device is.
+/// The work that the device has completed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Over(Past);
 
@@ -44,7 +44,7 @@ impl Completed for Over {
     }
 }
 
-/// All streams, what came before each of their points and that, and what is over.
+/// All streams, each of their points with what came before it, and the completed work.
 pub(crate) struct Order {
     pub(crate) streams: Vec<Stream>,
     history: Vec<Vec<Past>>,
@@ -58,7 +58,7 @@ impl Order {
         Self { streams: (0..streams).map(stream).collect(), history, over: Over::default() }
     }
 
-    /// One operation of a stream.
+    /// Makes one operation of a stream.
     pub(crate) fn step(&mut self, stream: usize) -> Point {
         let past = &mut self.streams[stream].past;
         let seq = past.step(stream).seq;
@@ -66,12 +66,12 @@ impl Order {
         Point { chain: ChainIndex(stream as u32), seq }
     }
 
-    /// A point and what comes before it.
+    /// Returns a point and what comes before it.
     fn before(&self, point: Point) -> &Past {
         &self.history[point.chain.index()][point.seq as usize]
     }
 
-    /// `stream` waits for a point of any stream.
+    /// Makes `stream` wait for a point of any stream.
     pub(crate) fn wait(&mut self, stream: usize, point: Point) {
         let before = self.before(point).clone();
         self.streams[stream].past.join(&before);
@@ -82,7 +82,7 @@ impl Order {
         Point { chain: ChainIndex(stream as u32), seq: self.history[stream].len() as Seq - 1 }
     }
 
-    /// The device gets past `point`, and so past all that comes before it.
+    /// Completes `point` on the device, and all that comes before it.
     pub(crate) fn complete(&mut self, point: Point) {
         let before = self.before(point).clone();
         self.over.0.join(&before);
@@ -94,7 +94,7 @@ impl Order {
         }
     }
 
-    /// Whether `stream`, after waiting for `after`, may use what is free after `free`.
+    /// Returns `true` if `stream`, after waiting for `after`, may use what is free after `free`.
     pub(crate) fn allows(&self, stream: usize, after: &Frontier, free: &Frontier) -> bool {
         free.points().all(|point| {
             let is_before = |wait: Point| self.before(wait).covers(named(point));

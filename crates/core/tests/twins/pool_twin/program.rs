@@ -7,7 +7,7 @@ use millpond_core::ids::{BlockId, Point};
 use millpond_core::pool::{Freed, Frontier, Grant, Located, Pool, PoolConfig, Slack};
 use millpond_core::units::Range;
 
-/// What kind of program.
+/// The kind of a program.
 pub(crate) struct Style {
     pub(crate) config: PoolConfig,
     pub(crate) streams: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Program {
     order: Order,
     device: Device,
     live: Vec<Live>,
-    /// Freed by the program at a stream's point, and not returned to the pool yet.
+    /// Freed by the program at a point of a stream, but not returned to the pool yet.
     cached: Vec<(Live, Point)>,
 }
 
@@ -110,7 +110,7 @@ impl Program {
         self.live.push(Live { block: grant.block, range: grant.range, made });
     }
 
-    /// As a caller does it: fit, ask the device, fit again, grow; again where the system refuses.
+    /// Requests memory as a caller does: fit, ask the device, fit again, grow; again if the system refuses.
     fn request(&mut self, stream: usize, bytes: u64) -> Option<Grant> {
         if let Ok(grant) = self.pool.fit(bytes, &self.order.streams[stream]) {
             return Some(grant);
@@ -141,7 +141,7 @@ impl Program {
         config.max_bytes != 0 || bytes > range / 64 || self.pool.held() > range / 2
     }
 
-    /// Carries out the steps until one fails; the block that this cancels.
+    /// Takes the steps until one fails. Returns the block that this cancels.
     fn drain_steps(&mut self) -> Option<BlockId> {
         while let Some(step) = self.pool.next_step() {
             if self.random.u64(..100) < self.style.fail_percent {
@@ -178,14 +178,14 @@ impl Program {
         }
     }
 
-    /// A stream returns what it freed before: by now it may know more than it did there.
+    /// Returns to the pool what a stream freed before. The stream may know more by now than at the free.
     fn uncache(&mut self) {
         for (live, point) in std::mem::take(&mut self.cached) {
             self.pool.free(live.block, Freed::at(&self.order.streams[point.chain.index()], point.seq));
         }
     }
 
-    /// All held blocks: the program's and those on the way back.
+    /// Returns the ranges of all held blocks: the program's, and those not returned yet.
     fn held(&self) -> Vec<Range> {
         self.live.iter().chain(self.cached.iter().map(|(live, _)| live)).map(|live| live.range).collect()
     }
@@ -227,8 +227,8 @@ impl Program {
         }
     }
 
-    /// BOUND, with the twin's own idea of idle chunks. Memory that another stream may still use is seen as over only
-    /// after a synchronisation where opportunistic reuse is off.
+    /// BOUND, with idle chunks as the twin finds them. Without opportunistic reuse, memory that another stream may
+    /// still use counts as completed only after a synchronisation.
     fn check_bound(&self, before: u64, granted: Range) {
         let reserved = self.pool.reserved();
         if reserved <= before || reserved <= self.pool.bound() || !self.style.config.reuse.allow_opportunistic {
@@ -241,7 +241,8 @@ impl Program {
         };
         assert!((self.pool.bound() as f64 - (held + slack + granule)).abs() <= 2.0);
         assert_eq!(self.pool.idle_over(), 0, "grown from {before} to {reserved} past {}", self.pool.bound());
-        // A free that was merged with a later one is over for the pool when both are; where all are, it must know.
+        // To the pool, a free that was merged with a later one has completed when both have. If all have, the pool must
+        // know.
         let all_over = self.device.freed.iter().all(|freed| freed.after.is_over(&self.order.over));
         if all_over && self.style.fail_percent == 0 {
             let held: Vec<Range> = self.held().into_iter().chain([granted]).collect();
@@ -250,7 +251,7 @@ impl Program {
         }
     }
 
-    /// All is freed and over: one block is left, and no memory.
+    /// Everything is freed and completed: one block is left, and no memory.
     fn end(mut self) {
         self.style.fail_percent = 0;
         while !self.live.is_empty() {

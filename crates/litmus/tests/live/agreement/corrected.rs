@@ -1,14 +1,14 @@
-//! Random programs get the edges that their findings name.
+//! The edges that findings name are added to random programs.
 
 use millpond_litmus::{Fixed, Program, fix};
 
 use super::{maker, number, processes, whole};
 
-/// Of so many findings that name edges one may be left: no text of them was found that settles it. (Most are of graphs
-/// whose nodes are in the other order: an edge would close a circle.)
+/// One in so many findings that name edges may be left: no program text was found that corrects it. (Most concern
+/// graphs whose nodes are in the other order: an edge would close a cycle.)
 const LEFT_ONE_IN: usize = 8;
 
-/// Of all makers: of one thread, of everything that one process can do, of several processes.
+/// Makes a program by each of the makers: of one thread, of everything that one process can do, of several processes.
 fn program(seed: u64, at: u64) -> Vec<String> {
     match at % 4 {
         0 | 1 => maker::of_one_thread(seed),

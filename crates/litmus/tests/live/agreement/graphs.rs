@@ -1,6 +1,6 @@
 //! Random graphs: by capture, by node, as copies; instances and their launches.
 //!
-//! Knows the program as it is made so far.
+//! Depends on the program as far as it is made.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ impl Maker {
             return self.access();
         }
         if let Some(capture) = &self.capture {
-            // Another one beside it.
+            // Another one at the same time.
             if self.aside.is_some() || capture.inside.contains(&origin) || !self.random.one_in(3) {
                 return self.access();
             }
@@ -90,7 +90,7 @@ impl Maker {
         }
     }
 
-    /// An event that nodes record or wait for.
+    /// Returns an event that nodes record or wait for.
     fn outside_event(&mut self) -> String {
         if !self.outside_events.is_empty() && !self.random.one_in(3) {
             return self.random.pick(&self.outside_events);
@@ -116,7 +116,7 @@ impl Maker {
         self.capture = self.aside.take();
     }
 
-    /// A graph by hand.
+    /// Makes a graph node by node.
     pub(crate) fn build(&mut self) {
         let name = self.fresh('g');
         let is_symbolic = self.random.one_in(8);
@@ -151,7 +151,7 @@ impl Maker {
         graph.nodes.push(node);
     }
 
-    /// A graph that is there, or a copy, is changed by hand; instances of it may be there.
+    /// Changes an existing graph, or a copy, that was made node by node. It may have instances.
     pub(crate) fn edit_graph(&mut self) {
         let by_hand: Vec<usize> = (0..self.graphs.len()).filter(|at| !self.graphs[*at].nodes.is_empty()).collect();
         if self.several {
@@ -171,7 +171,7 @@ impl Maker {
         self.graphs[at] = graph;
     }
 
-    /// An edge more, or one less, which there may be already, or not; or a node less.
+    /// Adds or removes an edge, which may exist already, or not; or removes a node.
     fn change(&mut self, graph: &mut Graph) {
         if graph.nodes.is_empty() {
             return;
@@ -204,7 +204,7 @@ impl Maker {
                 format!("free {}", graph.own[at].name)
             }
             9 => {
-                // One with memory moves; some go wrong.
+                // A graph with memory is moved. Some are wrong.
                 let is_any = self.random.one_in(8);
                 let has_instance = |it: &Graph| it.is_child || self.execs.iter().any(|exec| exec.graph == it.name);
                 let may_move = |at: &usize| is_any || !self.graphs[*at].is_fixed() || !has_instance(&self.graphs[*at]);
@@ -222,7 +222,7 @@ impl Maker {
             }
             11 => "empty".into(),
             12 => {
-                // What another graph left is freed by this one.
+                // This graph frees memory that another graph leaves.
                 let left: Vec<String> = self.graphs.iter().flat_map(|it| &it.own).map(|own| own.name.clone()).collect();
                 if left.is_empty() {
                     return None;
@@ -259,7 +259,7 @@ impl Maker {
             return self.build();
         }
         let graph = self.random.pick(&self.graphs);
-        // One with memory has one instance at a time; some go wrong.
+        // A graph with memory has one instance at a time. Some are wrong.
         if graph.is_fixed() && !self.random.one_in(8) {
             if graph.is_child {
                 return self.build();

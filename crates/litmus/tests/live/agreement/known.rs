@@ -1,44 +1,44 @@
-//! Programs of which the judges once said different things, and what they say now.
+//! Programs that the judges once judged differently, with their present verdict.
 
 use millpond_runner::{Place, Timing};
 
 use super::{Came, judge, whole};
 
-/// Each with what is found: a line and a rule.
+/// Each program with its findings: a line and a rule.
 const KNOWN: &[(&str, &[&str])] = &[
-    // Launches of an instance are no order for those of the next one, where the graph has no addresses of its own.
+    // Launches of an instance do not order those of the next one if the graph has no addresses of its own.
     (
         "set leaks off\nstream s\nstream t\ne = alloc s 256\nrecord r s\nwait t r\ngraph g\nnode n in g: alloc a 256\n\
          x = instantiate g\nlaunch x s\nrecord r s\nwait t r\ngraph h\nnode w in h: write e\n\
          node f in h after w: free a\ny = instantiate h\nlaunch y s\ndestroy y\nz = instantiate h\nlaunch z t",
         &["20 race"],
     ),
-    // A synchronisation with the legacy default stream spoils captures of blocking streams alone, where there are any.
+    // A synchronisation with the legacy default stream invalidates only captures of blocking streams, if there are any.
     (
         "stream l legacy\nstream s\nstream t nonblocking\nstream u nonblocking\ne = alloc u 256\ncapture s as g\n\
          capture t as h\nwrite t e\nsynchronize l\nend capture s\nend capture t\nx = instantiate h\n\
          launch x t\nfree u e",
         &["9 capture-unsupported", "13 use-before-alloc"],
     ),
-    // A free at once in a capture, of what was freed.
+    // An immediate free in a capture, of memory that was freed.
     (
         "stream s\nstream t nonblocking\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\nfree s a\n\
          capture t as h\nfree now a\nend capture t",
         &["9 double-free"],
     ),
-    // ... and of what no launch has allocated yet.
+    // An immediate free in a capture, of memory that no launch has allocated yet.
     (
         "stream t nonblocking\ngraph g\nnode n in g: alloc a 256\ncapture t as h\nfree now a\nend capture t\n\
          x = instantiate g",
         &["5 capture-unsupported"],
     ),
-    // A capture that came to nothing: its memory is void, also where another graph names it.
+    // A failed capture: its memory is void, also if another graph names it.
     (
         "stream s\nstream t\nstream u\ncapture t as g relaxed\ncapture s as h\na = alloc t 256\nread s a\n\
          end capture s\nrecord e u\nwait t e\nend capture t\nfree u a\nx = instantiate h",
         &["10 capture-isolation"],
     ),
-    // A removed alloc node: what instances made before leave can still be freed, by another graph.
+    // A removed alloc node: memory that earlier instances leave can still be freed, by another graph.
     ("graph g\nnode n in g: alloc a 256\nremove node n in g\ngraph h\nnode m in h: free a", &[]),
     ("graph g\nnode n in g: alloc a 256\ngraph h\nnode m in h: free a\nremove node n in g", &["5 graph-refused"]),
     (
@@ -51,13 +51,13 @@ const KNOWN: &[(&str, &[&str])] = &[
          remove node k in g",
         &["4 graph-refused"],
     ),
-    // What an instance before left is in the way, also where no launch makes it anew.
+    // Memory left by an earlier instance blocks the launch, even if no launch would allocate it again.
     (
         "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\n\
          node m in g after n: alloc b 256\nremove node n in g\ndestroy x\ny = instantiate g\nlaunch y s",
         &["11 unfreed-launch"],
     ),
-    // Alloc nodes of symbolic graphs name memory of those graphs and of graphs around them, made by hand.
+    // Alloc nodes of symbolic graphs name memory only in those graphs and in graphs around them, made node by node.
     ("graph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode m in h: free a", &["4 graph-refused"]),
     (
         "graph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode c in h: child g\nremove node c in h\n\
@@ -80,7 +80,7 @@ const KNOWN: &[(&str, &[&str])] = &[
          b = take a from x\nnode m in g: read b",
         &["8 graph-refused", "9 graph-refused"],
     ),
-    // Of two reasons to refuse a free node all name the same.
+    // If there are two reasons to refuse a free node, all judges name the same one.
     (
         "graph g\nnode n in g: alloc a 256\ngraph h\nnode m in h: free a\nnode k in h: empty\nremove node k in h\n\
          node l in h after k: free a",
@@ -91,15 +91,15 @@ const KNOWN: &[(&str, &[&str])] = &[
          node k in g after r: free a",
         &["7 graph-refused"],
     ),
-    // A free node that was refused frees nothing.
+    // A refused free node frees nothing.
     (
         "graph g\nnode n in g: alloc a 256\ngraph h\nnode k in h: empty\nremove node k in h\n\
          node m in h after k: free a\ngraph i\nnode l in i: free a",
         &["6 graph-refused"],
     ),
-    // What an offer that was refused would have given is no further mistake.
+    // An import from a refused export is no further mistake.
     ("process q\nstream s\na = alloc s 256\nexport a as k\nq: b = import k", &["4 not-shareable"]),
-    // Memory with addresses in each instance only, of a graph that is not in this one any more, or of no node there.
+    // Symbolic memory of a graph that is no longer contained in this one, or that has no alloc node there.
     (
         "stream s\ngraph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode c in h: child g\nnode r in h after c: \
          read a\n\
@@ -111,13 +111,13 @@ const KNOWN: &[(&str, &[&str])] = &[
          node r in h after c: read a",
         &["7 graph-refused"],
     ),
-    // A graph that nothing can be made of is refused each time.
+    // A graph that cannot be instantiated is refused each time.
     (
         "graph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode c in h: child g\nnode d in h after c: child g\n\
          x = instantiate h\ny = instantiate h\nremove node c in h\nz = instantiate h",
         &["6 graph-refused", "7 graph-refused"],
     ),
-    // Who has the free node is asked of graphs, not of instances made before.
+    // Graphs decide who has the free node, not instances made before.
     (
         "graph g\nnode n in g: alloc a 256\nnode f in g after n: free a\nx = instantiate g\nremove node f in g\n\
          remove node n in g\ngraph h\nnode m in h: free a",
@@ -128,78 +128,78 @@ const KNOWN: &[(&str, &[&str])] = &[
          remove node k in h\nnode m in h after k: free a",
         &["7 graph-refused"],
     ),
-    // A copy has a name of its own for its memory, in graphs around it, too.
+    // A copy has its own name for its memory, also in graphs around it.
     (
         "graph g symbolic\nnode n in g: alloc a 256\ng2 = clone g\ngraph h\nnode c in h: child g\n\
          remove node c in h\nnode d in h: child g2\nnode r in h after d: read g2.a",
         &[],
     ),
-    // What a launch of a symbolic graph left is not a graph's to free.
+    // A graph cannot free memory that a launch of a symbolic graph left.
     (
         "set leaks off\nstream s\nstream t\ngraph g symbolic\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x t\n\
          b = take a from x\ncapture s as h\nfree s b\nend capture s",
         &["10 capture-foreign-free"],
     ),
-    // An alloc node of a child is not a life that another node named before.
+    // An alloc node of a child is not the lifetime that another node named before.
     (
         "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\n\
          b = take a from x\ndestroy x\ngraph h\nnode m in h: read b\nnode c in h after m: child g\nfree s b\n\
          y = instantiate h",
         &["10 use-before-alloc"],
     ),
-    // A use that repeats the one before, by the name that the memory was taken by.
+    // A use that repeats the one before, by the name under which the memory was taken.
     (
         "set leaks off\nstream s\nstream t nonblocking\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\n\
          launch x s\nb = take a from x\nwrite s b\nevent e\nrecord e s\nwait t e\nwrite s b\nfree t a",
         &["14 free-before-use"],
     ),
-    // A name from before a relaunch freed the memory and allocated it anew.
+    // A name from before a relaunch freed and allocated the memory again.
     (
         "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g auto-free\nlaunch x s\n\
          b = take a from x\nlaunch x s\nread s b",
         &["9 use-after-free"],
     ),
-    // The same, where the new memory's latest uses repeat each other.
+    // The same, with latest uses of the new memory that repeat each other.
     (
         "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g auto-free\nlaunch x s\n\
          b = take a from x\nlaunch x s\nc = take a from x\nread s c\nread s c\nread s c\nread s b",
         &["13 use-after-free"],
     ),
-    // Of two reads that a free misses, the first is named, whichever stood for an earlier one.
+    // Of two reads that must come before a free and do not, the first is named, even if it stood for an earlier one.
     (
         "stream s\nstream t nonblocking on 1\nstream u nonblocking\npool p\ngrant p to 1\na = alloc s 256 from p\n\
          query s yes\nread u a[0..256]\nsynchronize device\nread t a[128..256]\nread u a[128..256]\nfree s a",
         &["12 free-before-use"],
     ),
-    // A free node of a symbolic child's memory, and that child is removed: the memory is placed nowhere.
+    // A free node for a symbolic child's memory, and that child is removed: the memory has no address.
     (
         "set leaks off\nstream s\ngraph g symbolic\nnode n in g: alloc a 256\ngraph h\nnode c in h: child g\n\
          node m in h after c: free a\nremove node c in h\nx = instantiate g\nlaunch x s\ny = instantiate h\n\
          launch y s",
         &["11 graph-refused"],
     ),
-    // Of two accesses of one captured operation the first is refused first, whatever is wrong with each.
+    // Of two accesses of one captured operation the first is refused first, for any reasons.
     (
         "set leaks off\nstream s\nstream t nonblocking\ngraph g symbolic\nnode n in g: alloc a 256\n\
          x = instantiate g\nb = alloc s 256\nfree s b\ncapture t as h\nlaunch x t\ncopy t a to b\n\
          end capture t",
         &["11 graph-refused"],
     ),
-    // A node that named a life of what a launch left is removed: the life may end.
+    // A node that named one lifetime of an output is removed: that lifetime may end.
     (
         "set leaks off\nstream s\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x s\n\
          b = take a from x\ngraph h\nnode m in h: read b[0..128]\nremove node m in h\ny = instantiate h\n\
          free s b\nlaunch y s",
         &[],
     ),
-    // A node that was added to the original after it was copied is none of the copy's of the same number.
+    // A node that was added to the original after the copy is not the node of the copy with the same number.
     (
         "set leaks off\nstream s\nstream t\ngraph g\nnode e in g: empty\nh = clone g\n\
          node n in h after e: alloc a 256\nx = instantiate h auto-free\nlaunch x t\nnode m in g: alloc b 256\n\
          launch x t\nwrite s a",
         &["12 use-before-alloc"],
     ),
-    // A wait of a stream whose capture is invalid does nothing to another capture.
+    // A wait on a stream whose capture is invalid does not affect another capture.
     (
         "stream s\nstream t\nstream u nonblocking\ncapture s as g\nsynchronize u\ncapture t as h relaxed\n\
          record e t\nwait s e\nrecord f u\nwait t f\nend capture s\nend capture t",
@@ -211,13 +211,13 @@ const KNOWN: &[(&str, &[&str])] = &[
          node r in g after n: read a[128..256]\nnode v in g after n: write a[100..200]\nx = instantiate g",
         &["5 race"],
     ),
-    // An upload makes its stream's capture invalid, and no other.
+    // An upload invalidates its stream's capture, and no other.
     (
         "stream s\nstream t\ngraph g\nnode n in g: empty\nx = instantiate g\ncapture s as h\ncapture t as i\n\
          upload x s\nend capture s\nend capture t",
         &["8 capture-unsupported"],
     ),
-    // An instance with memory nodes is updated from its own graph alone.
+    // An instance with memory nodes is updated only from its own graph.
     (
         "graph g\nnode n in g: alloc a 256\ngraph h symbolic\nnode m in h: alloc b 256\nx = instantiate g\n\
          update x from h\nupdate x from g\ny = instantiate h",
@@ -240,12 +240,12 @@ fn what_they_differed_in_they_agree_on() {
     }
 }
 
-/// A copy of a graph with an older state of itself inside knows the memory of both, which the library cannot name.
+/// A copy of a graph that contains an older version of itself has the memory of both, which the library cannot name.
 #[test]
 fn a_copy_knows_the_memory_of_what_is_inside() {
     let text = "set leaks off\nstream s\ngraph g symbolic\nnode n in g: alloc a 256\nnode c in g: child g\n\
                 h = clone g\nx = instantiate h auto-free\nlaunch x s\nlaunch x s";
     let findings = millpond_litmus::Program::parse(text).expect("it can be read").check();
-    // That `g` itself has no instance is said at its end.
+    // Only that `g` itself has no instance is reported, at its end.
     assert!(findings.iter().all(|it| it.line().is_none()), "{findings:?}");
 }

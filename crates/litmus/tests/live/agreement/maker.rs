@@ -1,7 +1,7 @@
-//! Random litmus programs over the whole language that the threads of one process can speak.
+//! Random litmus programs over everything in the language that the threads of one process can do.
 //!
-//! Names are right (nothing is used that was never made); orders are random, with edges between streams likely enough
-//! that many programs are right. Knows the language, no verdict.
+//! Names are right (nothing is used that was never made). Orders are random, with edges between streams likely enough
+//! that many programs are right. Depends on the language, on no verdict.
 
 use crate::mutated::Random;
 
@@ -18,12 +18,12 @@ pub(crate) struct Graph {
     pub(crate) nodes: Vec<String>,
     pub(crate) own: Vec<Own>,
     pub(crate) is_symbolic: bool,
-    /// Whether it is a child of another graph.
+    /// `true` if it is a child of another graph.
     pub(crate) is_child: bool,
 }
 
 impl Graph {
-    /// Whether it has memory with fixed addresses.
+    /// Returns `true` if it has memory with fixed addresses.
     pub(crate) fn is_fixed(&self) -> bool {
         !self.is_symbolic && !self.own.is_empty()
     }
@@ -32,7 +32,7 @@ impl Graph {
 pub(crate) struct Exec {
     pub(crate) name: String,
     pub(crate) graph: String,
-    /// What its launches leave.
+    /// The outputs of its launches.
     pub(crate) leaves: Vec<String>,
     pub(crate) is_launched: bool,
 }
@@ -40,40 +40,40 @@ pub(crate) struct Exec {
 pub(crate) struct Capture {
     pub(crate) graph: Graph,
     pub(crate) origin: String,
-    /// Streams that take part.
+    /// The streams that take part.
     pub(crate) inside: Vec<String>,
 }
 
-/// A program as it is made.
+/// A program that is being made.
 pub(crate) struct Maker {
     pub(crate) random: Random,
     pub(crate) lines: Vec<String>,
     pub(crate) streams: Vec<String>,
-    /// The stream that no capture can have.
+    /// The legacy stream, which cannot be captured.
     pub(crate) legacy: Option<String>,
     pub(crate) pools: Vec<String>,
-    /// Recorded on what stream, outside of captures.
+    /// The events recorded on any stream, outside of captures.
     pub(crate) events: Vec<String>,
     pub(crate) outside_events: Vec<String>,
     pub(crate) memory: Vec<String>,
     pub(crate) graphs: Vec<Graph>,
     pub(crate) execs: Vec<Exec>,
     pub(crate) capture: Option<Capture>,
-    /// The one that began before it, and goes on.
+    /// The capture that began before it, and is still in progress.
     pub(crate) aside: Option<Capture>,
-    /// Whether streams are of two devices. Then there are no graphs, which are of one.
+    /// `true` if streams are of two devices. Then there are no graphs, because those are of one device.
     pub(crate) several: bool,
-    /// Whether there is a second host thread.
+    /// `true` if there is a second host thread.
     has_thread: bool,
     pub(crate) next: usize,
 }
 
-/// A program of about so many statements.
+/// Makes a program of about so many statements.
 pub(crate) fn program(seed: u64) -> Vec<String> {
     made(Maker::new(Random::new(seed), true))
 }
 
-/// As [`program`], of one host thread and one device.
+/// As [`program`], with one host thread and one device.
 pub(crate) fn of_one_thread(seed: u64) -> Vec<String> {
     made(Maker::new(Random::new(seed), false))
 }
@@ -140,7 +140,7 @@ impl Maker {
         }
     }
 
-    /// By the main thread, or by another one where there is one.
+    /// Adds a line, of the main thread or of another thread if there is one.
     pub(crate) fn say(&mut self, line: String) {
         let by = if self.has_thread && self.random.one_in(3) { "other: " } else { "" };
         self.lines.push(format!("{by}{line}"));
@@ -172,7 +172,7 @@ impl Maker {
         }
     }
 
-    /// An event to record: a new one or, now and then, an old one.
+    /// Returns an event to record: a new one or, sometimes, an old one.
     pub(crate) fn event(&mut self) -> String {
         if !self.events.is_empty() && self.random.one_in(4) {
             return self.random.pick(&self.events);
@@ -185,7 +185,7 @@ impl Maker {
         event
     }
 
-    /// Memory that may be named now: the program's, and what graphs left.
+    /// Returns memory that may be named now: the program's, and outputs of graphs.
     pub(crate) fn some_memory(&mut self) -> Option<String> {
         let mut names = self.memory.clone();
         for exec in self.execs.iter().filter(|exec| exec.is_launched) {
@@ -215,7 +215,7 @@ impl Maker {
             27..=37 if self.several => self.grant(),
             27 | 28 => self.begin(),
             29 | 30 if self.capture.is_some() => self.end_capture(),
-            // Where kernels are no closures, nodes are not added while a capture goes on.
+            // If kernels are not closures, nodes are not added during a capture.
             29..=31 if self.capture.is_none() || self.random.one_in(4) => self.build(),
             32 => self.clone_graph(),
             33 | 34 => self.instantiate(),
@@ -227,7 +227,7 @@ impl Maker {
         }
     }
 
-    /// The other device may use what a pool serves, or not any more; and memory of such a pool.
+    /// Grants the other device access to a pool, or revokes it; or allocates memory of such a pool.
     pub(crate) fn grant(&mut self) {
         let Some(pool) = self.pools.first().cloned() else {
             let (pool, name) = (self.fresh('p'), self.fresh('a'));
@@ -268,7 +268,7 @@ impl Maker {
             _ => String::new(),
         };
         match self.random.below(12) {
-            // The library has none for a capture to refuse.
+            // The library has no such call for a capture to refuse.
             0 if !self.several && self.capture.is_none() => self.say(format!("{name} = alloc now 256")),
             _ => self.say(format!("{name} = alloc {stream} 256{from}")),
         }
@@ -296,7 +296,7 @@ impl Maker {
         self.say(line);
     }
 
-    /// Nothing, or bytes of memory; two of them overlap or not.
+    /// Returns nothing, or bytes of memory; two of these may overlap.
     pub(crate) fn part(&mut self) -> &'static str {
         match self.random.below(12) {
             0..=1 => "[0..128]",
@@ -317,7 +317,7 @@ impl Maker {
             1 if self.memory.contains(&name) && self.capture.is_none() => self.say(format!("drop {name}")),
             _ => self.say(format!("free {stream} {name}")),
         }
-        // It may be named again, as wrong programs do.
+        // Later lines may name it again, as wrong programs do.
         if !self.random.one_in(6) {
             self.memory.retain(|it| *it != name);
             if let Some(capture) = &mut self.capture {
@@ -373,7 +373,7 @@ impl Maker {
         match self.random.below(4) {
             0 if self.streams.len() > 2 => {
                 let at = 1 + self.random.below(self.streams.len() - 1);
-                // A capture that is given up by that is found by the checker alone, as a leak is.
+                // Only the checker finds a capture that is thereby abandoned, as with a leak.
                 let mut captures: Vec<_> = self.capture.iter_mut().chain(&mut self.aside).collect();
                 if captures.iter().any(|capture| capture.origin == self.streams[at]) {
                     return;
@@ -389,7 +389,7 @@ impl Maker {
                 self.memory.extend(exec.leaves);
                 self.say(format!("destroy {}", exec.name));
             }
-            // One that has no instance is judged where it goes, which is no time to make one in a capture.
+            // A graph without an instance is judged when it is destroyed, and none can be made during a capture.
             2 if !self.graphs.is_empty() && self.capture.is_none() => {
                 let at = self.random.below(self.graphs.len());
                 let graph = self.graphs.remove(at);

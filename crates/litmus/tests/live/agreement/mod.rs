@@ -1,9 +1,9 @@
-//! One program, three judges: the checker of litmus programs, the library as it runs, and the checker of the trace that
-//! the running library wrote. Their verdicts are the same, line by line.
+//! One program, three judges: the checker of litmus programs, the library while it runs, and the checker on the trace
+//! that the library wrote. Their verdicts are the same, line by line.
 //!
-//! Programs are random, and made smaller where the judges differ. `AGREEMENT_PROGRAMS` asks for more of them,
-//! `AGREEMENT_SEED` for others; `AGREEMENT_PROGRAM` is the number of one, as a run prints it, and `AGREEMENT_FILE` is a
-//! program to be judged a hundred times.
+//! Programs are random, and are reduced if the judges differ. `AGREEMENT_PROGRAMS` sets their number, `AGREEMENT_SEED`
+//! the seed. `AGREEMENT_PROGRAM` is the number of one program, as a run prints it. `AGREEMENT_FILE` is a program to be
+//! judged a hundred times.
 
 mod corrected;
 mod graphs;
@@ -26,10 +26,10 @@ use crate::{is_said, mutated};
 
 type Verdict = BTreeSet<Refusal>;
 
-/// What came of a program.
+/// The result for a program.
 enum Came {
     Agreed(Verdict),
-    /// It is not a program, or the library cannot be asked, at this line; 0 where it is no one's.
+    /// It is not a program, or the library cannot run it, because of this line; 0 if no line is the reason.
     Skipped(String, u32),
     Differs(String),
 }
@@ -39,13 +39,13 @@ fn words(verdict: &Verdict) -> String {
     if said.is_empty() { "right".into() } else { said.join(", ") }
 }
 
-/// The program with an end of every capture and an instance of every graph: the checker judges those that have none at
-/// their end or the program's, when nobody asks the library.
+/// Returns the program with an end for every capture and an instance for every graph. Without these, the checker would
+/// judge captures and graphs at their end or the program's, when the library reports nothing.
 fn whole(lines: &[String]) -> Vec<String> {
     completed(lines).into_iter().map(|(line, _)| line).collect()
 }
 
-/// As [`whole`], and whether each line was added.
+/// Returns the same as [`whole`], with `true` for each added line.
 fn completed(lines: &[String]) -> Vec<(String, bool)> {
     let (mut whole, mut open) = (Vec::new(), Vec::new());
     let mut captures: Vec<(&str, &str)> = Vec::new();
@@ -54,7 +54,7 @@ fn completed(lines: &[String]) -> Vec<(String, bool)> {
         let statement = line.strip_prefix("other: ").unwrap_or(line);
         let by = &line[..line.len() - statement.len()];
         let words: Vec<&str> = statement.split([' ', ':']).collect();
-        // It may have moved, and its nodes are judged with the graph around it.
+        // It may have moved. Its nodes are then judged with the graph around it.
         if let [.., "child", child] = words[..] {
             open.retain(|it| *it != child);
         }
@@ -67,7 +67,7 @@ fn completed(lines: &[String]) -> Vec<(String, bool)> {
         }
         match words[..] {
             ["graph", graph, ..] | [graph, "=", "clone", _] | ["capture", _, "as", graph, ..] => {
-                // Its name is another graph's from now on.
+                // From now on its name is another graph's.
                 if open.contains(&graph) {
                     whole.push(instantiate(graph, whole.len()));
                 } else {
@@ -93,8 +93,8 @@ fn completed(lines: &[String]) -> Vec<(String, bool)> {
     whole
 }
 
-/// The line of the whole program where a graph without an instance goes while something is captured: it is judged
-/// there, and a capture refuses an instance.
+/// Returns the line of the whole program where a graph without an instance is destroyed during a capture. The graph is
+/// judged there, but a capture refuses to make an instance.
 fn goes_in_a_capture(whole: &[(String, bool)]) -> Option<u32> {
     let mut captures = BTreeSet::new();
     let mut is_added_before = false;
@@ -125,7 +125,7 @@ fn judge_as_it_is(lines: &[String], place: Place) -> Came {
         Ok(program) => program,
         Err(refusal) => return Came::Skipped(format!("parse: {}", refusal.what), refusal.line),
     };
-    // What a panic says is in the verdict.
+    // The text of a panic is in the verdict.
     let judged = catch_unwind(AssertUnwindSafe(|| {
         let findings = program.check();
         let said = findings.iter().filter(|finding| is_said(finding.kind));
@@ -160,8 +160,8 @@ fn judge_as_it_is(lines: &[String], place: Place) -> Came {
     }
 }
 
-/// A violation whose operations have other numbers in the trace. How far the one side is known there may go further: by
-/// waits that bring nothing, which the library takes no position for.
+/// Returns a violation whose operations have other numbers in the trace. The trace may know one side further: by waits
+/// that add nothing, for which the library takes no position.
 fn miscounted(live: &Found, by_trace: &Found) -> Option<String> {
     live.numbers.iter().find_map(|(at, live)| {
         let differ = |at: usize, traced: &Numbers| {
@@ -172,17 +172,17 @@ fn miscounted(live: &Found, by_trace: &Found) -> Option<String> {
     })
 }
 
-/// A difference that was not there the next time.
+/// A difference that did not occur again.
 const NOT_AGAIN: &str = "not again";
 
-/// Whether a trace finds nothing of its own. What another process did is not in a process's trace, so that it may let
-/// pass what the library refused; and what comes after that may be wrong there.
+/// Returns `true` if a trace finds nothing that the library did not. A process's trace does not have the operations of
+/// other processes, so it may accept what the library refused. What comes after that may be wrong there.
 fn follows(by_trace: &Verdict, live: &Verdict) -> bool {
     let passed = live.difference(by_trace).map(|it| it.line).min();
     by_trace.difference(live).all(|it| passed.is_some_and(|line| line <= it.line))
 }
 
-/// Leaves lines out as long as the judges differ.
+/// Removes lines as long as the judges still differ.
 fn shrink(mut lines: Vec<String>, place: Place) -> Vec<String> {
     let mut at = lines.len();
     while at > 0 {
@@ -197,8 +197,8 @@ fn shrink(mut lines: Vec<String>, place: Place) -> Vec<String> {
     lines
 }
 
-/// Leaves out the lines of a program that are no statements of it, or that the library cannot be asked to do: without
-/// them it is a program like any other. The reasons, and what comes of it then.
+/// Removes the lines of a program that are not statements of it, or that the library cannot run. Without them it is a
+/// program like any other. Returns the reasons, and the result then.
 fn ask(lines: &mut Vec<String>, place: Place) -> (Vec<String>, Came) {
     let mut left_out = Vec::new();
     loop {
@@ -217,14 +217,14 @@ fn ask(lines: &mut Vec<String>, place: Place) -> (Vec<String>, Came) {
 struct Count {
     right: u64,
     wrong: u64,
-    /// Those of which no line was left out.
+    /// The programs of which no line was removed.
     as_made: u64,
     lines: u64,
-    /// Why lines were left out.
+    /// The reasons to remove lines.
     left_out: BTreeMap<String, u64>,
-    /// Why programs are not compared.
+    /// The reasons not to compare programs.
     skipped: BTreeMap<String, u64>,
-    /// The smallest program for each way to differ: its number, its lines, and what is said of it.
+    /// The smallest program for each kind of difference: its number, its lines, and the verdicts.
     differ: BTreeMap<String, (u64, Vec<String>, String)>,
 }
 
@@ -235,7 +235,7 @@ fn said(lines: &[String], place: Place) -> String {
     }
 }
 
-/// Judges the programs of these numbers on so many threads; `place` is where one runs.
+/// Judges the programs of these numbers on `threads` threads. `place` returns where each one runs.
 fn run(threads: usize, numbers: Range<u64>, differing: usize, place: impl Fn(u64) -> Place + Sync) -> Count {
     let made = |number| program(number, place(number));
     run_those(threads, numbers, differing, &place, made)
@@ -293,7 +293,7 @@ fn run_those(
     count.into_inner().unwrap()
 }
 
-/// One program in eight is of several processes, where devices of this one can be those.
+/// One program in eight has several processes, if devices of this process can stand for them.
 fn program(number: u64, place: Place) -> Vec<String> {
     match number % 8 {
         7 if matches!(place, Place::Host(_)) => processes::program(number),
@@ -305,8 +305,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is a number, not `{text}`")))
 }
 
-/// Says what came of it. All programs agree, and enough were compared: percents of all, of right and of wrong ones, and
-/// of those of which no line was left out.
+/// Prints the results. Asserts that all programs agree, and that enough were compared: percentages of all, of right and
+/// of wrong ones, and of those of which no line was removed.
 fn finish(count: &Count, programs: u64, least: [u64; 4]) {
     let skipped: u64 = count.skipped.values().sum();
     println!("{} right, {} wrong, {skipped} not compared: {:#?}", count.right, count.wrong, count.skipped);
@@ -325,7 +325,7 @@ fn finish(count: &Count, programs: u64, least: [u64; 4]) {
     assert!(is_enough, "{right} right, {wrong} wrong, {} as they were made", count.as_made);
 }
 
-/// What came of one program, time and again.
+/// Judges one program repeatedly, and prints the results.
 fn again(file: &str) {
     let text = std::fs::read_to_string(file).expect("a program");
     let lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -378,8 +378,8 @@ fn and_of_programs_that_nobody_meant() {
     finish(&run_those(threads, 0..programs, 8, place, made), programs, [95, 30, 30, 60]);
 }
 
-/// Whether the library has types for all of it, and a name means one thing: where it is given again, what was refused
-/// decides what it means. Several processes and devices have makers of their own.
+/// Returns `true` if the library's types allow all of it, and each name means one thing. If a name is given again, its
+/// meaning depends on what was refused. Several processes and devices have makers of their own.
 fn can_be_said(lines: &[String]) -> bool {
     use Kind::{ExternalOutsideCapture, NotShareable, PoolAfterDestroy, StreamAfterDestroy, UnknownName};
     const UNSAID: [Kind; 5] = [ExternalOutsideCapture, NotShareable, PoolAfterDestroy, StreamAfterDestroy, UnknownName];
@@ -390,9 +390,9 @@ fn can_be_said(lines: &[String]) -> bool {
             [.., name, "=", "alloc", _, _] | [.., name, "=", "alloc", _, _, "from", _] => names.insert(name),
             ["node", _, .., "alloc", name, _] => names.insert(name),
             ["pool", name, ..] => pools.insert(name),
-            // Whether an address of its memory means anything later is the device's to say.
+            // The device decides if an address of its memory means anything later.
             ["destroy", name] => !pools.contains(name),
-            // Each time round the names mean others. The library's threads have the global mode.
+            // In each round the names mean other things. The library's threads have the global mode.
             [.., "capture", "mode", _]
             | ["repeat", ..]
             | ["process", ..]
@@ -427,7 +427,7 @@ fn and_where_the_library_is_held_to_the_drivers_contract() {
     finish(&count, programs, [95, 8, 32, 40]);
 }
 
-/// One after the other: programs of one context refuse each other's captures by the legacy stream.
+/// One after the other: programs of one context refuse each other's captures through the legacy stream.
 #[test]
 fn and_on_cuda() {
     if let Some(place) = Place::wished() {

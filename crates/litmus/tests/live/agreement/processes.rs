@@ -1,13 +1,13 @@
-//! Random programs of two or three processes: memory is offered and taken, used on both sides, and given back.
+//! Random programs of two or three processes: memory is exported and imported, used on both sides, and returned.
 //!
-//! Knows the language, no verdict. What one process tells another without an event the library cannot see, but for what
-//! a ticket carries along: so there is a `tell` behind each offer and nowhere else.
+//! Depends on the language, on no verdict. The library cannot see what one process tells another without an event,
+//! except for what a ticket contains. So there is a `tell` after each export and nowhere else.
 
 use crate::mutated::Random;
 
-/// A process as the program is made.
+/// A process of the program that is being made.
 struct Process {
-    /// What stands before its lines.
+    /// The prefix of its lines.
     by: &'static str,
     streams: Vec<String>,
     memory: Vec<String>,
@@ -21,7 +21,7 @@ struct Maker {
     next: usize,
 }
 
-/// A program of about so many statements.
+/// Makes a program of about so many statements.
 pub(crate) fn program(seed: u64) -> Vec<String> {
     let mut maker =
         Maker { random: Random::new(seed), lines: Vec::new(), processes: Vec::new(), tickets: Vec::new(), next: 0 };
@@ -66,7 +66,7 @@ impl Maker {
         self.lines.push(format!("{}{line}", self.processes[process].by));
     }
 
-    /// The first process allocates; now and then from a pool that is not for others.
+    /// The first process allocates, sometimes from a pool that is not shareable.
     fn alloc(&mut self) {
         let (name, stream) = (self.fresh('a'), self.stream(0));
         let from = if self.random.one_in(12) { "" } else { " from p" };
@@ -80,7 +80,7 @@ impl Maker {
         self.processes[0].memory.push(name);
     }
 
-    /// Memory is offered to another process, which takes it at once.
+    /// Memory is exported to another process, which imports it at once.
     fn lend(&mut self, from: usize) {
         if self.processes.len() == 1 {
             return;
@@ -90,7 +90,7 @@ impl Maker {
         let (ticket, import) = (self.fresh('k'), self.fresh('a'));
         let who = self.processes[to].by.trim_end_matches(": ");
         self.say(from, format!("export {name} as {ticket}"));
-        // The ticket says as much by itself.
+        // The ticket alone gives the same order.
         if self.random.one_in(2) {
             self.say(from, format!("tell {}", if who.is_empty() { "main" } else { who }));
         }
@@ -107,7 +107,7 @@ impl Maker {
         (!memory.is_empty()).then(|| self.random.pick(memory))
     }
 
-    /// Makes a stream come after another, of the same process or not.
+    /// Makes a stream come after another, of the same or another process.
     fn edge(&mut self, from: usize, to: usize) {
         let (event, first, second) = (self.fresh('e'), self.stream(from), self.stream(to));
         if from != to {
@@ -152,7 +152,7 @@ impl Maker {
         let Some(name) = self.some_memory(process) else { return };
         let stream = self.stream(process);
         match self.random.below(6) {
-            // Where its owner is not told, whether it learns of it in time is by chance.
+            // If its owner is not told, it depends on timing if the owner learns of it in time.
             end @ (0 | 1) => {
                 self.say(process, format!("{} {name}", ["free now", "drop"][end]));
                 if process > 0 {
@@ -161,7 +161,7 @@ impl Maker {
             }
             _ => self.say(process, format!("free {stream} {name}")),
         }
-        // It may be named again, as wrong programs do.
+        // Later lines may name it again, as wrong programs do.
         if !self.random.one_in(5) {
             self.processes[process].memory.retain(|it| *it != name);
         }

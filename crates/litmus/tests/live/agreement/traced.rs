@@ -1,7 +1,7 @@
-//! A program runs with a trace, and the checker judges that trace.
+//! Runs a program with a trace, and checks that trace.
 //!
-//! A buffer of the harness's own gets a name before each line of the program, so that the operations of the trace are
-//! those of a line.
+//! The harness names a buffer of its own before each line of the program, so that the operations of the trace can be
+//! assigned to lines.
 
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
@@ -15,10 +15,10 @@ use millpond_runner::{Found, Place, Refusal, Trace};
 
 use crate::is_said;
 
-/// What the harness calls its buffer.
+/// The prefix of the names of the harness's buffer.
 const LINE: &str = "line ";
 
-/// A file that goes.
+/// A file that is removed when it is dropped.
 struct File(PathBuf);
 
 impl Drop for File {
@@ -34,8 +34,8 @@ fn file() -> File {
     File(if shared.is_dir() { shared } else { std::env::temp_dir() }.join(name))
 }
 
-/// The verdicts of the library and of its traces: of one, or of each process's own; or why the library cannot be asked,
-/// and at which line.
+/// Returns the verdicts of the library and of its trace, or of the traces of all processes. The error is the reason why
+/// the library cannot run the program, and the line.
 pub(crate) fn run(program: &Program, place: Place) -> Result<(Found, Found), (String, u32)> {
     if !program.settings().races {
         return Err(("settings of its own".into(), 0));
@@ -61,7 +61,7 @@ pub(crate) fn run(program: &Program, place: Place) -> Result<(Found, Found), (St
     Ok((live, by_trace))
 }
 
-/// The verdict on a trace, by the program's lines.
+/// Returns the verdict on a trace, by the program's lines.
 fn check(bytes: &[u8], settings: Settings) -> Found {
     let (mut reader, mut checker, mut findings) = (Reader::new(), Checker::new(settings), Vec::new());
     reader.feed(bytes);
@@ -79,7 +79,7 @@ fn check(bytes: &[u8], settings: Settings) -> Found {
     let mut found = Found::default();
     for finding in said {
         let expected = Refusal { line: finding.line().unwrap_or(0), kind: finding.kind };
-        // Of several the library says the first.
+        // Of several findings the library reports the first.
         found.numbers.entry(expected).or_insert(millpond_runner::numbers(finding));
         found.verdict.insert(expected);
     }

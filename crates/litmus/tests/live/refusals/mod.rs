@@ -1,7 +1,7 @@
-//! Misuse of graphs, captures and order: the programs beside this file. Each states what is refused and goes on behind
-//! it; the checker and the library say so on every kind of device, the library with the words in `said`.
+//! Misuse of graphs, captures and order: the programs beside this file. Each states what is refused and continues after
+//! that. The checker and the library report it on every kind of device, the library with the text in `said`.
 //!
-//! `MILLPOND_GOLDEN=write cargo test -p millpond-litmus --test live refusals` writes those anew.
+//! `MILLPOND_GOLDEN=write cargo test -p millpond-litmus --test live refusals` writes that text again.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use millpond_runner::{Found, Place, Refusal, Schedule, Timing};
 use crate::corpus::{CONTEXT, run};
 use crate::is_said;
 
-/// The same answers on all of these places, with words that are kept for `kind`.
+/// Checks that all of these places give the same answers, with the text kept for `kind`.
 fn are_answered(kind: &str, places: &[Place]) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/live/refusals");
     let files = fs::read_dir(&folder).expect("it is there").map(|entry| entry.expect("it is there").path());
@@ -41,7 +41,7 @@ fn are_answered(kind: &str, places: &[Place]) {
             let words = words(&found);
             assert_eq!(first.get_or_insert_with(|| words.clone()), &words, "{name} on {place:?}");
         }
-        // Of a program that wants more devices than there are the words are as they were.
+        // If a program needs more devices than there are, its text stays as it was.
         let was = || then.split("## ").find_map(|it| it.strip_prefix(name)?.strip_prefix('\n')?.strip_suffix('\n'));
         let words = first.unwrap_or_else(|| was().unwrap_or_default().to_owned());
         writeln!(said, "## {name}\n{words}").expect("a string");
@@ -54,7 +54,7 @@ fn are_answered(kind: &str, places: &[Place]) {
     assert!(said == then, "{}:{at:?}\n  was {}\n  now {}", kept.display(), line(&then), line(&said));
 }
 
-/// Each refusal with its line; a place in the code that ran the program is `HERE`, an address `0x`.
+/// Returns each refusal with its line. A place in the code that ran the program is `HERE`, an address `0x`.
 fn words(found: &Found) -> String {
     let mut words = String::new();
     for (line, error) in &found.refused {
@@ -64,7 +64,7 @@ fn words(found: &Found) -> String {
     without(&words, "crates/runner/src/", "HERE", |it| it.is_ascii_alphanumeric() || "_./:".contains(it))
 }
 
-/// A text with `with` for each part of it that begins with `begin` and goes on with `more`.
+/// Returns a text with each part that begins with `begin` and continues with `more` replaced by `with`.
 fn without(text: &str, begin: &str, with: &str, more: impl Fn(char) -> bool) -> String {
     let mut parts = text.split(begin);
     let first = parts.next().unwrap_or_default().to_owned();

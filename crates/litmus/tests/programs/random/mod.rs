@@ -1,10 +1,10 @@
-//! Random programs: the checker finds them right exactly where no schedule does damage.
+//! Random programs: the checker finds them right if and only if no schedule does damage.
 //!
 //! Programs are written as text, so that a difference can be read. They have streams of all roles, events (recorded
-//! again, in graphs, from outside), host threads with and without an edge between them, graphs by hand, captures with
-//! side streams, and launches with memory that they leave. The model of the litmus crate has no clocks: all states of a
-//! program are visited. Of right programs each line that orders something is taken away in turn, and the verdict is
-//! compared with plain reachability along the model's edges.
+//! again, in graphs, from outside), host threads with and without an edge between them, graphs made by nodes, captures
+//! with side streams, and launches with outputs. The model of the litmus crate has no clocks: all states of a program
+//! are visited. In right programs each line that orders something is removed in turn, and the verdict is compared with
+//! plain reachability along the model's edges.
 
 mod programs;
 
@@ -17,7 +17,7 @@ use millpond_litmus::Program;
 use millpond_litmus::model::{Effect, Model};
 use programs::{Random, Shape, lines};
 
-/// Whether the checker finds a program right; none where it breaks a rule that no schedule shows.
+/// Returns `true` if the checker finds a program right, or `None` if it breaks a rule that no schedule shows.
 fn is_right(program: &Program) -> Option<bool> {
     let is_harmless = |kind: Kind| kind.is_advice() || kind == Kind::Leak;
     let findings = program.check();
@@ -25,7 +25,8 @@ fn is_right(program: &Program) -> Option<bool> {
     kinds.iter().all(|kind| kind.is_about_order()).then_some(kinds.is_empty())
 }
 
-/// Whether the model's edges alone put every access after the birth and before the free, and conflicting ones apart.
+/// Returns `true` if the model's edges alone put every access after the allocation and before the free, and order
+/// conflicting ones.
 fn is_ordered(model: &Model) -> bool {
     let mut before: Vec<HashSet<usize>> = Vec::new();
     for task in &model.tasks {
@@ -42,7 +43,7 @@ fn is_ordered(model: &Model) -> bool {
         let acts = acts(life);
         let births = acts.iter().filter(|it| it.1.act == Act::Allocate).map(|it| it.0).next();
         let born = |at: usize| model.lives[life].is_there || births.is_some_and(|birth| before[at].contains(&birth));
-        // What another process holds ends before it does.
+        // A lease of another process ends before the lifetime of the memory does.
         let ends = |task: usize, life: usize| model.tasks[task].effects.contains(&Effect::of_all(life, Act::Free));
         let given_back = |at: usize, lease: usize| before[at].iter().any(|&task| ends(task, lease));
         let is_held = |at: usize| !model.lives[life].leases.iter().all(|&lease| given_back(at, lease));
@@ -60,7 +61,7 @@ fn is_ordered(model: &Model) -> bool {
     })
 }
 
-/// Compares one program; whether it is right, or none where there is nothing to compare.
+/// Compares one program. Returns `true` if it is right, or `None` if nothing can be compared.
 fn compare(lines: &[String]) -> Option<bool> {
     let text = lines.join("\n");
     let program = Program::parse(&text).ok()?;
@@ -116,7 +117,7 @@ fn processes_are_right_exactly_where_no_schedule_does_damage() {
     assert!(right > 300 && wrong > 1_000, "{right} right, {wrong} wrong");
 }
 
-/// A line without one of its edges: none where it has none.
+/// Returns the line without one of its edges, for each edge: `None` if no line is left.
 fn fewer_edges(line: &str) -> Vec<Option<String>> {
     let words: Vec<&str> = line.trim_start_matches("w: ").split(' ').collect();
     match words[..] {

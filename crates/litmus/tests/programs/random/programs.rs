@@ -18,7 +18,7 @@ impl Random {
     }
 }
 
-/// What kind of programs are made.
+/// The kinds of programs.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) enum Shape {
     Streams,
@@ -31,7 +31,7 @@ pub(crate) enum Shape {
 const MEMORY: [&str; 2] = ["a", "b"];
 const EVENTS: [&str; 3] = ["e", "f", "h"];
 
-/// One statement of a program that goes on; `live` says which memory is allocated (1) or freed (2).
+/// Returns one more statement of a program. `live` has the memory that is allocated (1) or freed (2).
 fn statement(random: &mut Random, streams: &[&str], live: &mut [u8; 2]) -> String {
     let (at, stream) = (random.below(2), random.pick(streams));
     let (name, event) = (MEMORY[at], random.pick(&EVENTS));
@@ -84,7 +84,7 @@ fn streams_program(random: &mut Random, has_thread: bool) -> Vec<String> {
     lines
 }
 
-/// What a node of a graph may do; memory `m` is the graph's own.
+/// Returns an operation for a node of a graph. Memory `m` is the graph's own.
 fn node(random: &mut Random, freed: &mut bool) -> String {
     match random.below(10) {
         0 if !*freed => {
@@ -109,7 +109,7 @@ fn graph_program(random: &mut Random) -> Vec<String> {
     let mut some = |random: &mut Random, lines: &mut Vec<String>, most: usize| {
         for _ in 0..random.below(most) {
             let line = statement(random, &streams, &mut live);
-            // Memory that a graph names is not freed before it is made, and there is no other.
+            // Before the graph is made, the memory that it names is not freed, and there is no other memory.
             if ![" b", "free", "drop"].iter().any(|part| line.contains(part)) {
                 lines.push(line);
             }
@@ -190,7 +190,7 @@ fn capture_program(random: &mut Random) -> Vec<String> {
     lines
 }
 
-/// Memory of one process that another takes, uses and gives back.
+/// Makes a program with memory of one process that another imports, uses and returns.
 fn processes_program(random: &mut Random) -> Vec<String> {
     let head = "process p;stream s;p: stream t;event e shared;p: event f shared;pool q shared;a = alloc s 64 from q";
     let mut lines: Vec<String> = head.split(';').map(str::to_owned).collect();

@@ -1,8 +1,8 @@
-//! What the driver refused is done again.
+//! Repeats calls that the driver refused.
 
 use millpond::{Error, Result};
 
-/// Does something again where the driver refused it; the second time it must succeed.
+/// Repeats a call that the driver refused. The second time it must succeed.
 #[track_caller]
 pub(crate) fn again<R>(mut act: impl FnMut() -> Result<R>) -> R {
     act().unwrap_or_else(|first| {

@@ -1,4 +1,4 @@
-//! A program is run with its first driver call failing, then with its second, and so on to its last.
+//! Runs a program with its first driver call failing, then with its second, and so on to its last.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,8 +8,8 @@ use millpond_driver::{CallKind, Checked, Driver, Failing, HostDriver};
 
 use crate::common::again::again;
 
-/// Runs the program with the `n`-th call failing for every `n`; the kinds of calls that failed. It makes more than
-/// `least` calls, and takes the device.
+/// Runs the program with the `n`-th call failing, for every `n`. Returns the kinds of calls that failed. The program
+/// makes more than `least` calls, and takes the device.
 pub(crate) fn fail_each_call(
     least: u64,
     program: impl Fn(Device),
@@ -21,7 +21,7 @@ pub(crate) fn fail_each_call(
         let driver = Arc::new(Failing::new(driver));
         driver.fail_at(n);
         let device = again(|| Device::with_driver(driver.clone(), DeviceConfig::default()));
-        // Shown where the program fails.
+        // Printed in case the program fails.
         eprintln!("call {n} is to fail");
         program(device);
         let struck = driver.struck();
@@ -39,7 +39,7 @@ pub(crate) fn fail_each_call(
     unreachable!("a program makes finitely many calls")
 }
 
-/// A free hands the buffer back where it is refused.
+/// Repeats a refused free, which returns the buffer.
 #[track_caller]
 pub(crate) fn free_again(stream: &Stream, buffer: Buffer<u32>) {
     let mut kept = Some(buffer);

@@ -1,4 +1,4 @@
-//! The contexts of real GPUs, kept for the whole test process. Making one takes a third of a second; letting go of one
+//! The contexts of real GPUs, kept for the whole test process. Creating one takes a third of a second. Releasing one
 //! may wait for all work of all GPUs that reach its memory, and another test may be keeping a stream of those busy
 //! until that is done.
 
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use millpond::cuda::CudaConfig;
 use millpond_driver::CudaDriver;
 
-/// Keeps the contexts of the first two GPUs, where they are there.
+/// Keeps the contexts of the first two GPUs, if they exist.
 pub(crate) fn keep() {
     static KEPT: OnceLock<Vec<CudaDriver>> = OnceLock::new();
     let open = |ordinal| CudaDriver::new(CudaConfig::default().ordinal(ordinal)).ok();

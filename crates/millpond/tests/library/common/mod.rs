@@ -1,8 +1,8 @@
-//! What the tests share: the devices under test, streams that are kept busy, and random numbers.
+//! The common parts of the tests: the devices under test, streams that are kept busy, and random numbers.
 //!
-//! A body is written once and run on a fresh device of every kind. `MILLPOND_TEST_DEVICE` picks one kind: `host`,
-//! `sim` (the host device without memory), `fake` (CUDA over `fakecuda`) or `cuda` (a real GPU, which then has
-//! to be there). Without a wish all run but `cuda`. What a kind cannot do is skipped, and said.
+//! A body is written once and run on a new device of every kind. `MILLPOND_TEST_DEVICE` selects one kind: `host`, `sim`
+//! (the host device without memory), `fake` (CUDA over `fakecuda`) or `cuda` (a real GPU, which must exist then). If it
+//! is not set, all kinds but `cuda` run. A test prints that it skips a kind if that lacks a feature.
 
 pub(crate) mod again;
 pub(crate) mod each_call;
@@ -26,13 +26,13 @@ use millpond_driver::{Checked, HostConfig, HostDriver};
 pub(crate) struct Subject {
     pub(crate) make: Make,
     pub(crate) device: Device,
-    /// Whether what is written can be read back.
+    /// `true` if written memory can be read back.
     pub(crate) has_memory: bool,
-    /// Whether work of different streams runs at once, so that a stream can be kept busy while others go on.
+    /// `true` if work of different streams runs at once, so that a stream can be kept busy while others continue.
     pub(crate) is_parallel: bool,
-    /// Whether closures run as kernels.
+    /// `true` if closures run as kernels.
     pub(crate) runs_closures: bool,
-    /// Whether work is over as soon as it was submitted.
+    /// `true` if work has completed as soon as it is submitted.
     pub(crate) is_instant: bool,
     checked: Option<Arc<Checked<HostDriver>>>,
 }
@@ -62,7 +62,7 @@ const ALL: [Make; 8] = [
 ];
 
 impl Make {
-    /// Of a host device, who runs its work, and whether it has memory.
+    /// Returns the schedule of a host device, and `true` if it has memory.
     fn host(self) -> Option<(Schedule, bool)> {
         match self {
             Make::Parallel => Some((Schedule::Parallel, true)),
@@ -73,13 +73,13 @@ impl Make {
     }
 }
 
-/// A host device whose caller is held to the contract.
+/// Makes a host device that checks that its caller keeps the contract.
 fn checked(schedule: Schedule, memory: bool, total_bytes: u64) -> Arc<Checked<HostDriver>> {
     let config = HostConfig { schedule, total_bytes, memory, ..Default::default() };
     Arc::new(Checked::new(HostDriver::new(config).expect("a host device")))
 }
 
-/// ... without memory.
+/// Makes one without memory.
 pub(crate) fn sim(schedule: Schedule, total_bytes: u64) -> Arc<Checked<HostDriver>> {
     checked(schedule, false, total_bytes)
 }
@@ -93,7 +93,7 @@ impl Subject {
         Self::sized(make, config, 64 * GIB)
     }
 
-    /// A device of so many bytes.
+    /// Makes a device with so many bytes.
     pub(crate) fn sized(make: Make, config: DeviceConfig, total_bytes: u64) -> Subject {
         let (device, checked) = match make.host() {
             Some((schedule, memory)) => {
@@ -109,7 +109,7 @@ impl Subject {
         Subject { make, device, has_memory, is_parallel, runs_closures, is_instant, checked }
     }
 
-    /// A second device of the same kind.
+    /// Makes a second device of the same kind.
     pub(crate) fn another(&self) -> Subject {
         Self::new(self.make)
     }
@@ -126,13 +126,13 @@ impl Subject {
         self.device.pool(config).expect("a pool")
     }
 
-    /// Whether a stream can be kept busy while the program goes on.
+    /// Returns `true` if a stream can be kept busy while the program continues.
     pub(crate) fn can_hold(&self) -> bool {
         self.is_parallel || (!self.has_memory && !self.is_instant)
     }
 
-    /// Keeps a stream busy, using `accesses`, until the answer is dropped; where time is simulated, until somebody
-    /// waits.
+    /// Keeps a stream busy, using `accesses`, until the returned value is dropped, or if time is simulated, until a
+    /// thread waits.
     #[track_caller]
     pub(crate) fn hold(&self, stream: &Stream, accesses: impl Access) -> Hold {
         assert!(self.can_hold());
@@ -146,7 +146,7 @@ impl Subject {
         Hold { _go: go }
     }
 
-    /// Runs a closure that looks at no slices, in stream order.
+    /// Runs a closure that uses no slices, in stream order.
     #[track_caller]
     pub(crate) fn run(&self, stream: &Stream, accesses: impl Access, mut task: impl FnMut() + Send + 'static) {
         let ran = match self.runs_closures {
@@ -157,7 +157,7 @@ impl Subject {
         ran.expect("a launch in order");
     }
 
-    /// Asserts that the driver's contract was kept, where somebody watched.
+    /// Asserts that the driver's contract was kept, if it was checked.
     #[track_caller]
     pub(crate) fn assert_contract(&self) {
         let violations = self.checked.as_ref().map_or_else(Vec::new, |checked| checked.violations());
@@ -165,13 +165,13 @@ impl Subject {
     }
 }
 
-/// Uses memory without looking at it.
+/// Uses memory without reading it.
 #[track_caller]
 pub(crate) fn visit<A: Access + Clone>(stream: &Stream, accesses: A) -> Result<(), Error> {
     visit_for(stream, accesses, || ())
 }
 
-/// ... for as long as `work` takes. Where kernels are no closures the use is declared, and nothing runs.
+/// As [`visit`], for as long as `work` takes. If kernels are not closures the use is declared, and nothing runs.
 #[track_caller]
 pub(crate) fn visit_for<A: Access + Clone>(
     stream: &Stream,
@@ -184,8 +184,8 @@ pub(crate) fn visit_for<A: Access + Clone>(
     }
 }
 
-/// A CUDA device of at most so many bytes. Over `fakecuda` tests run side by side, each on a device of its own; on a
-/// GPU they share one, so that they have to run one after the other where they use its legacy stream.
+/// Returns the settings of a CUDA device with at most so many bytes. Over `fakecuda` tests run in parallel, each on a
+/// device of its own. On a GPU they share one, so tests that use its legacy stream have to run one after the other.
 pub(crate) fn cuda(make: Make, total_bytes: u64) -> CudaConfig {
     let config = match make {
         Make::Fake => fake(),
@@ -197,21 +197,21 @@ pub(crate) fn cuda(make: Make, total_bytes: u64) -> CudaConfig {
     config.limit_bytes(Some(total_bytes))
 }
 
-/// A device of `fakecuda` that no other test uses. Ordinal 0 is that of `share`, whose processes have it in common.
+/// Returns a device of `fakecuda` that no other test uses. Ordinal 0 is for `share`, whose processes have it in common.
 pub(crate) fn fake() -> CudaConfig {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let ordinal = 1 + NEXT.fetch_add(1, Ordering::Relaxed) % 63;
     CudaConfig::default().ordinal(ordinal).library(fakecuda::library())
 }
 
-/// A buffer that only what comes after `stream`'s present end may use.
+/// Makes a buffer that only operations after `stream`'s present end may use.
 pub(crate) fn witness(pool: &Pool, stream: &Stream) -> Buffer<u8> {
     let x = stream.alloc::<u8>(pool, 64).expect("memory");
     touch(stream, &x);
     x
 }
 
-/// Whether the next operation of `stream` comes after the witness. Asking adds no order.
+/// Returns `true` if the next operation of `stream` comes after the witness. This adds no order.
 pub(crate) fn comes_after(stream: &Stream, witness: &Buffer<u8>) -> bool {
     match visit(stream, witness.read()) {
         Ok(()) => true,
@@ -222,48 +222,48 @@ pub(crate) fn comes_after(stream: &Stream, witness: &Buffer<u8>) -> bool {
     }
 }
 
-/// A stream is busy as long as this lives.
+/// Keeps a stream busy until it is dropped.
 #[must_use = "the stream is busy only as long as this lives"]
 pub(crate) struct Hold {
     _go: Sender<()>,
 }
 
-/// Runs a body on a fresh device of every kind; all of them must keep the driver's contract.
+/// Runs a body on a new device of every kind. All of them must keep the driver's contract.
 pub(crate) fn on_every_device(body: impl Fn(&Subject)) {
     on(|_| true, "", body);
 }
 
-/// ... of every kind whose memory can be looked at.
+/// As [`on_every_device`], on every kind whose memory can be read.
 pub(crate) fn on_devices_with_memory(body: impl Fn(&Subject)) {
     on(|subject| subject.has_memory, "its memory cannot be looked at", body);
 }
 
-/// ... of every kind that runs closures as kernels.
+/// As [`on_every_device`], on every kind that runs closures as kernels.
 pub(crate) fn on_devices_that_run_closures(body: impl Fn(&Subject)) {
     on(|subject| subject.runs_closures && subject.has_memory, "its kernels are no closures", body);
 }
 
-/// ... of every kind where work of several streams runs at once: the host on threads, and CUDA.
+/// As [`on_every_device`], on every kind where work of several streams runs at once: the host with threads, and CUDA.
 pub(crate) fn on_parallel_devices(body: impl Fn(&Subject) -> Result<(), Error>) {
     on(|subject| subject.is_parallel, "its work does not run at once", in_order(body));
 }
 
-/// ... of those that run closures as kernels.
+/// As [`on_parallel_devices`], on those that run closures as kernels.
 pub(crate) fn on_parallel_devices_that_run_closures(body: impl Fn(&Subject) -> Result<(), Error>) {
     on(|subject| subject.is_parallel && subject.runs_closures, "its kernels are no closures", in_order(body));
 }
 
-/// A body that nothing is refused of.
+/// Makes a body of a test that expects no refusal.
 fn in_order(body: impl Fn(&Subject) -> Result<(), Error>) -> impl Fn(&Subject) {
     move |subject| body(subject).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// ... of every kind where a stream can be kept busy.
+/// As [`on_every_device`], on every kind where a stream can be kept busy.
 pub(crate) fn on_devices_that_hold(body: impl Fn(&Subject)) {
     on(Subject::can_hold, "no stream of it can be kept busy", body);
 }
 
-/// ... of every kind, with so many bytes of memory.
+/// As [`on_every_device`], with so many bytes of memory.
 pub(crate) fn on_every_device_of(total_bytes: u64, body: impl Fn(&Subject)) {
     for make in makes() {
         eprintln!("on {make:?}:");
@@ -277,7 +277,7 @@ fn on(fits: impl Fn(&Subject) -> bool, why_not: &str, body: impl Fn(&Subject)) {
     for make in makes() {
         let subject = Subject::new(make);
         if fits(&subject) {
-            // Shown where the body fails.
+            // Printed in case the body fails.
             eprintln!("on {make:?}:");
             body(&subject);
             subject.assert_contract();
@@ -287,7 +287,7 @@ fn on(fits: impl Fn(&Subject) -> bool, why_not: &str, body: impl Fn(&Subject)) {
     }
 }
 
-/// The kinds of devices that the environment asks for: all but a GPU without a wish.
+/// Returns the kinds of devices that the environment selects. If it selects none: all but a GPU.
 pub(crate) fn makes() -> Vec<Make> {
     let wish = std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default();
     let kind = |make: &Make| match make {
@@ -306,12 +306,12 @@ pub(crate) fn makes() -> Vec<Make> {
     }
 }
 
-/// A reuse policy by its three settings, in the order of CUDA's attributes.
+/// Returns a reuse policy by its three settings, in the order of CUDA's attributes.
 pub(crate) fn reuse(follow_event_dependencies: bool, allow_opportunistic: bool, allow_internal: bool) -> ReusePolicy {
     ReusePolicy { follow_event_dependencies, allow_opportunistic, allow_internal_dependencies: allow_internal }
 }
 
-/// `stream` uses a buffer, without looking at it.
+/// Makes `stream` use a buffer, without reading it.
 #[track_caller]
 pub(crate) fn touch(stream: &Stream, buffer: &Buffer<u8>) {
     visit(stream, buffer.write()).expect("a use in order");
@@ -323,7 +323,7 @@ pub(crate) fn order(earlier: &Stream, later: &Stream) {
     later.wait(&earlier.record().expect("an event")).expect("a wait");
 }
 
-/// The kind of violation that an error is.
+/// Returns the kind of violation of an error.
 #[track_caller]
 pub(crate) fn kind_of(error: &Error) -> millpond::check::Kind {
     error.violation().unwrap_or_else(|| panic!("not a violation: {error}")).kind

@@ -1,17 +1,17 @@
-//! Tests in processes of their own: this test program once more.
+//! Tests in processes of their own: this test program again.
 
 use std::process::Command;
 
 const ALONE: &str = "MILLPOND_ALONE";
 
-/// A command that runs one test of this program, `module::test`, also where that is ignored.
+/// Makes a command that runs one test of this program, `module::test`, even if it is ignored.
 pub(crate) fn test(path: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args([path, "--exact", "--include-ignored", "--nocapture", "--test-threads=1"]);
     command
 }
 
-/// Does what a test does in a process where no other test runs. Call it with a closure, in the test itself.
+/// Runs the body of a test in a process where no other test runs. Call it with a closure, in the test itself.
 #[track_caller]
 pub(crate) fn alone<Body: FnOnce()>(body: Body) {
     if std::env::var_os(ALONE).is_some() {

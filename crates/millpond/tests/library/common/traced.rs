@@ -1,4 +1,4 @@
-//! Traces, read whole.
+//! Traces, read as a whole.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use millpond_core::check::{Checker, Finding, Settings};
 use millpond_core::op::{Op, What};
 use millpond_core::trace::ops::Reader;
 
-/// Goes through the operations of a trace; whatever else there is to say of it, the reader knows.
+/// Runs `each` on the operations of a trace. The returned reader has the other facts about the trace.
 pub(crate) fn read(path: &Path, mut each: impl FnMut(Op, &Reader)) -> Reader {
     let mut reader = Reader::new();
     reader.feed(&std::fs::read(path).unwrap());
@@ -16,7 +16,7 @@ pub(crate) fn read(path: &Path, mut each: impl FnMut(Op, &Reader)) -> Reader {
     reader
 }
 
-/// What a checker finds in a trace that is whole, given those of its operations that count.
+/// Returns a checker's findings in a complete trace, among those of its operations for which `counts` holds.
 pub(crate) fn findings(path: &Path, settings: Settings, counts: impl Fn(&What) -> bool) -> Vec<Finding> {
     let (mut checker, mut findings) = (Checker::new(settings), Vec::new());
     let reader = read(path, |op, reader| {

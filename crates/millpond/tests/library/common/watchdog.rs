@@ -1,9 +1,9 @@
-//! What hangs ends its test program instead of the patience of who runs it.
+//! A test that hangs is aborted, so that nobody has to wait for it.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Runs a body that must come to its end: the process is aborted where that takes longer than any machine needs.
+/// Runs a body that must end. Aborts the process if it takes longer than any machine needs.
 #[track_caller]
 pub(crate) fn ends<R>(body: impl FnOnce() -> R) -> R {
     let (over, watch) = channel::<()>();

@@ -1,5 +1,5 @@
-//! What CUDA refuses to graphs with memory nodes: the removal of nodes and edges is allowed here, and what would need
-//! their addresses twice is refused as well.
+//! Calls that CUDA refuses for graphs with memory nodes: nodes and edges can be removed here. Calls that would use
+//! their addresses twice are refused here, too.
 
 use millpond::check::Kind;
 use millpond::graph::{CaptureMode, Graph, GraphNode, Instantiate, MemAllocNode};
@@ -39,7 +39,7 @@ fn nodes_and_edges_can_be_removed_before_instantiation() {
     });
 }
 
-/// An instance is a snapshot: what is removed later is still in it.
+/// An instance is a snapshot: nodes that are removed later are still in it.
 #[test]
 fn removal_does_not_reach_an_instance() {
     each(|on| {
@@ -56,7 +56,8 @@ fn removal_does_not_reach_an_instance() {
     });
 }
 
-/// Two allocations share addresses along an edge; without it instantiation says so, with it again it is right.
+/// Two allocations share addresses because of an edge. Without it, instantiation names it. With it, the graph is right
+/// again.
 #[test]
 fn an_edge_that_addresses_rely_on_is_missed_by_name() {
     each(|on| {
@@ -78,7 +79,7 @@ fn an_edge_that_addresses_rely_on_is_missed_by_name() {
     });
 }
 
-/// The refusal of a second place for a graph with memory nodes; what it says.
+/// Asserts that a graph with memory nodes is refused a second place, with these words.
 #[track_caller]
 fn refused<T>(done: Result<T>, says: &[&str]) {
     let error = done.err().expect("it is refused");
@@ -99,7 +100,7 @@ fn a_second_instance_is_refused_while_one_lives() {
         drop(exec);
         launch(&graph, device)?;
         launch(&graph, device)?;
-        // So it is for a graph with nothing but a free node.
+        // The same for a graph with only a free node.
         let mut owner = device.graph()?;
         let x = owner.add_alloc::<u32>(&[], 16)?;
         let mut freeing = device.graph()?;
@@ -110,7 +111,7 @@ fn a_second_instance_is_refused_while_one_lives() {
     });
 }
 
-/// What an instance that is gone left is in the way of the next one, which frees it where it frees by itself.
+/// Memory left by a dropped instance blocks the next instance, unless that frees by itself.
 #[test]
 fn what_an_instance_before_left_is_freed_first() {
     each(|on| {
@@ -125,10 +126,10 @@ fn what_an_instance_before_left_is_freed_first() {
         unfreed(exec.launch(&stream).unwrap_err());
         drop(exec);
         let frees = Instantiate::default().auto_free_on_launch(true);
-        // Launches of an instance that is gone come first.
+        // Launches of the dropped instance come first.
         let again = graph.instantiate(frees)?.launch(&other)?.take(memory)?;
         assert!(stream.free(left).is_err(), "it was freed by that launch");
-        // Its alloc node is gone: no launch frees it.
+        // Its alloc node is removed, so no launch frees it.
         graph.nodes().into_iter().rev().try_for_each(|node| graph.remove_node(node))?;
         let next = graph.add_alloc::<u32>(&[], 16)?;
         assert_eq!(next.address(), memory.address());
@@ -153,7 +154,7 @@ fn a_clone_is_refused() {
     });
 }
 
-/// A child graph with memory nodes is moved: it is in that place alone, whatever becomes of the graph around it.
+/// A child graph with memory nodes is moved: it is only in that place, whatever happens to the graph around it.
 #[test]
 fn a_child_graph_has_one_parent_and_no_instance() {
     each(|on| {
@@ -181,7 +182,7 @@ fn a_child_graph_has_one_parent_and_no_instance() {
     });
 }
 
-/// A child graph that moved gets no memory node any more and loses none, for whatever memory: no launch would have it.
+/// A child graph that was moved neither gets nor loses memory nodes, because no launch would have the change.
 #[test]
 fn a_child_graph_keeps_the_memory_nodes_that_it_moved_with() {
     each(|on| {
@@ -199,16 +200,16 @@ fn a_child_graph_keeps_the_memory_nodes_that_it_moved_with() {
         refused(graph.add_alloc::<u32>(&[], 16), words);
         refused(graph.add_child(&[], &other), words);
         refused(graph.remove_node(free), words);
-        // So it is for what a capture would add.
+        // The same for nodes that a capture would add.
         let (stream, pool) = (device.stream()?, device.default_pool());
         let mode = CaptureMode::Global;
         refused(stream.capture_to(&mut graph, &[], mode, |s| s.alloc::<u32>(&pool, 16).map(drop)), words);
         refused(stream.capture_to(&mut graph, &[], mode, |s| s.free_alloc_node(outer)), words);
-        // What refused them is as before: another graph may free that memory.
+        // The refusals changed nothing: another graph may free that memory.
         parent.add_free(&[child], outer)?;
         parent.add_free(&[child], own)?;
         other.add_free(&[other.node_of(left).unwrap()], left)?;
-        // Other nodes, and edges, are a matter of the graph alone.
+        // Other nodes, and edges, can be changed.
         graph.remove_edge(alloc, side_work)?;
         graph.remove_node(side_work)?;
         graph.add_edge(alloc, free)?;
@@ -221,7 +222,7 @@ fn a_child_graph_keeps_the_memory_nodes_that_it_moved_with() {
     });
 }
 
-/// A launch into a capture would be a child graph, and the instance has the addresses. The capture goes on.
+/// A launch into a capture would be a child graph, but the instance has the addresses. The capture goes on.
 #[test]
 fn an_instance_is_not_launched_into_a_capture() {
     each(|on| {
@@ -255,7 +256,7 @@ fn an_instance_is_updated_from_its_own_graph() {
     });
 }
 
-/// Without memory nodes, and with symbolic addresses, none of that is refused.
+/// Graphs without memory nodes, or with symbolic addresses, are not refused any of this.
 #[test]
 fn other_graphs_are_in_several_places() {
     each(|on| {

@@ -1,4 +1,4 @@
-//! Captures: what becomes a node, and what is refused at its line.
+//! Captures: the nodes that they make, and the refusals at the line of the mistake.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use millpond::{Error, Result, Stream};
 use super::made::{each, expect, is_kind, is_of_graph, kind};
 use crate::common::{on_parallel_devices_that_run_closures, visit};
 
-/// Skipped where kernels are no closures: functions of the host may run one after the other there.
+/// Skipped if kernels are not closures: host functions may run one after the other there.
 #[test]
 fn a_side_stream_forks_and_joins_and_runs_at_the_same_time() {
     on_parallel_devices_that_run_closures(|on| {
@@ -24,7 +24,7 @@ fn a_side_stream_forks_and_joins_and_runs_at_the_same_time() {
         let (graph, ()) = left.capture(|s| {
             s.memset(x.write(), 0)?;
             right.wait(&s.record()?)?;
-            // Each needs the other to run: no launch would end if they ran one after the other.
+            // Each needs the other one to run: if they ran one after the other, no launch would end.
             s.launch(x.write(), move |x| {
                 to_right.send(()).unwrap();
                 from_right.recv_timeout(Duration::from_secs(20)).expect("the other branch runs meanwhile");
@@ -43,14 +43,14 @@ fn a_side_stream_forks_and_joins_and_runs_at_the_same_time() {
             let _ = exec.launch(&left)?;
             assert_eq!(left.copy_to_host(x.read())?, [1, 6]);
         }
-        // The side stream is an ordinary one again.
+        // The side stream is an ordinary stream again.
         right.wait(&left.record()?)?;
         right.launch(y.write(), |y| y[0] = 0)?;
         Ok(())
     });
 }
 
-/// Branches of a device's own graph may run at once, and both are over where they meet.
+/// Branches of a device's own graph may run at once, and both have completed where they meet.
 #[test]
 fn a_side_stream_forks_and_joins() {
     each(|on| {
@@ -71,7 +71,7 @@ fn a_side_stream_forks_and_joins() {
                 expect(&left, it.read(), byte);
             }
         }
-        // The side stream is an ordinary one again.
+        // The side stream is an ordinary stream again.
         right.wait(&left.record()?)?;
         right.memset(y.write(), 0)?;
         expect(&right, y.read(), 0);
@@ -200,7 +200,7 @@ fn a_launch_into_a_capturing_stream_is_a_child_node() {
     });
 }
 
-/// What is wrong in a capture is refused where it is made, with both nodes; the capture goes on without it.
+/// A mistake in a capture is refused at its line, with both nodes. The capture goes on without it.
 #[test]
 fn a_wrong_order_in_a_capture_is_refused_at_its_line() {
     each(|on| {
@@ -242,7 +242,7 @@ fn a_wrong_order_in_a_capture_is_refused_at_its_line() {
             visit(&right, ())?;
             s.wait(&right.record()?)
         })?;
-        // Of all this only what was right is in the graph: alloc, two fills, a copy, the free, and the kernel.
+        // The graph has only what was right: alloc, two fills, a copy, the free, and the kernel.
         assert_eq!(graph.len(), 6);
         let _ = graph.instantiate(Instantiate::default())?.launch(&left)?;
         expect(&left, outside.read(), 1);
@@ -281,7 +281,7 @@ fn memory_of_a_capture_is_known_by_views_and_addresses() {
             let address = x.into_address();
             s.free_address(address)?;
             assert!(is_of_graph(&s.free_address(address).unwrap_err()));
-            // The address serves again: the last one there is meant.
+            // The address is used again: the last allocation there is meant.
             let y = s.alloc::<u32>(&device.default_pool(), 4)?;
             assert_eq!(y.address(), address);
             s.free_address(y.into_address())
@@ -293,7 +293,7 @@ fn memory_of_a_capture_is_known_by_views_and_addresses() {
     });
 }
 
-/// What acts at once while a capture goes on, by its mode and thread. The device is synchronised in none.
+/// Calls that act at once during a capture, by mode and thread. The device cannot be synchronised in any mode.
 #[test]
 fn modes_say_whose_calls_are_refused() {
     each(|on| {
@@ -333,7 +333,7 @@ fn modes_say_whose_calls_are_refused() {
     });
 }
 
-/// Captured nodes are added to a graph that is there, and know what its nodes did.
+/// Captured nodes are added to an existing graph, and the nodes of that graph count for their order.
 #[test]
 fn a_capture_goes_on_in_a_graph() {
     each(|on| {
@@ -358,8 +358,8 @@ fn a_capture_goes_on_in_a_graph() {
     });
 }
 
-/// The graph of a capture with a closure is its caller's: no other graph of that name comes of it, by which memory
-/// could be taken that is not there.
+/// The graph of a capture with a closure belongs to its caller. The closure cannot end the capture, which would make
+/// another graph with the same names for memory that it does not have.
 #[test]
 fn a_capture_ends_with_its_closure() {
     each(|on| {
@@ -383,7 +383,7 @@ fn a_capture_ends_with_its_closure() {
             })?;
             assert_eq!(graph.len(), before + 2);
         }
-        // A stream that has joined ends it as little, and captures nothing behind it.
+        // A stream that has joined cannot end it either, and captures nothing afterwards.
         let side = device.stream()?;
         let (captured, ()) = stream.capture(|stream| {
             side.wait(&stream.record()?)?;
@@ -432,7 +432,7 @@ fn threads_capture_beside_each_other() {
     });
 }
 
-/// Graphs of nothing, and nodes of no elements.
+/// Empty graphs, and nodes without elements.
 #[test]
 fn nothing_is_launched_like_anything() {
     each(|on| {
@@ -464,7 +464,7 @@ fn nothing_is_launched_like_anything() {
     });
 }
 
-/// What a graph makes and another one uses must be ordered by whoever launches them.
+/// If one graph makes memory and another one uses it, the launching program must order them.
 #[test]
 fn a_consumer_graph_is_checked_against_the_producers_launch() {
     each(|on| {

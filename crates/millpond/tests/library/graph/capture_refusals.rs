@@ -1,4 +1,4 @@
-//! What each misuse of captures is answered with, a test for each: with CUDA's code, and whether the capture goes on.
+//! The error of each misuse of captures, a test for each: CUDA's code, and if the capture goes on.
 
 use millpond::check::Kind;
 use millpond::graph::{CaptureMode, Instantiate};
@@ -7,7 +7,7 @@ use millpond::{Device, Error, PoolConfig, Result, Stream};
 use super::made::{each, each_alone, expect, is_kind, is_of_graph};
 use crate::common::visit;
 
-/// CUDA's code.
+/// Returns CUDA's code.
 #[track_caller]
 fn code(error: Error) -> u32 {
     let refused = error.violation().filter(|it| it.kind.is_about_captures());
@@ -20,9 +20,9 @@ fn captured(device: &Device) -> Stream {
     stream
 }
 
-/// The capture is over without a graph (`STREAM_CAPTURE_INVALIDATED`), and the stream is as it was before it.
+/// Asserts that the capture ends without a graph (`STREAM_CAPTURE_INVALIDATED`), and the stream is as before it.
 fn assert_spoiled(stream: &Stream) {
-    // Nothing but its end is left.
+    // Only its end is possible.
     assert_eq!(code(visit(stream, ()).unwrap_err()), 901);
     let ended = stream.end_capture().unwrap_err();
     assert!(ended.to_string().contains("its end makes no graph"), "{ended}");
@@ -31,7 +31,7 @@ fn assert_spoiled(stream: &Stream) {
     stream.synchronize().unwrap();
 }
 
-/// The capture goes on, and its graph runs.
+/// Asserts that the capture goes on, and its graph runs.
 fn assert_goes_on(stream: &Stream) {
     visit(stream, ()).unwrap();
     let exec = stream.end_capture().unwrap().instantiate(Instantiate::default()).unwrap();
@@ -97,7 +97,7 @@ fn a_copy_to_the_host_spoils_the_capture() {
     });
 }
 
-/// A side stream is captured, too: what waits for it spoils the whole.
+/// A side stream is captured, too: a wait for it invalidates the whole capture.
 #[test]
 fn a_synchronise_of_a_side_stream_spoils_the_capture() {
     each(|on| {
@@ -112,7 +112,7 @@ fn a_synchronise_of_a_side_stream_spoils_the_capture() {
     });
 }
 
-/// The first call that spoils it is why; to all later ones it is invalid.
+/// The first call that invalidates it gets its own error. All later calls get the error that it is invalid.
 #[test]
 fn a_spoiled_capture_answers_that_it_is_invalid() {
     each(|on| {
@@ -130,8 +130,8 @@ fn a_spoiled_capture_answers_that_it_is_invalid() {
     });
 }
 
-/// A capture of a CUDA device forbids unsafe calls on every CUDA device of the process; that of a host device on that
-/// one.
+/// A capture of a CUDA device forbids unsafe calls on every CUDA device of the process. A capture of a host device
+/// forbids them on that device.
 #[test]
 fn an_unsafe_call_on_another_device_spoils_a_cuda_capture() {
     each(|on| {
@@ -170,7 +170,7 @@ fn an_unsafe_call_on_another_device_spoils_a_cuda_capture() {
                 }
             }
         }
-        // A device is synchronised beside the captures of others.
+        // A device may be synchronised during captures of other devices.
         let stream = captured(&on.device);
         device.synchronize()?;
         assert_goes_on(&stream);
@@ -189,7 +189,7 @@ fn a_synchronise_or_query_of_a_captured_event_spoils_the_capture() {
             let refused = if is_query { event.is_over().map(|_| ()) } else { event.synchronize() };
             assert_eq!(code(refused.unwrap_err()), 907);
             assert_spoiled(&stream);
-            // Also after the end: it never stands for work that runs.
+            // The same after the end: it never stands for work that runs.
             assert_eq!(code(event.synchronize().unwrap_err()), 907);
             assert_eq!(code(stream.wait(&event).unwrap_err()), 907);
         }
@@ -249,7 +249,7 @@ fn an_end_on_a_stream_that_joined_spoils_the_capture() {
     });
 }
 
-/// `STREAM_CAPTURE_UNJOINED`: the leaf is named, by its kind, its name where it has one, and its place.
+/// `STREAM_CAPTURE_UNJOINED`: the error has the leaf's kind, its name if it has one, and its place.
 #[test]
 fn a_side_stream_that_is_not_joined_is_named_with_its_leaf() {
     each(|on| {
@@ -265,13 +265,13 @@ fn a_side_stream_that_is_not_joined_is_named_with_its_leaf() {
         assert!(text.starts_with(&format!("the capture ends, and {unjoined} was not joined")), "{text}");
         assert!(text.contains(&format!("help: make {origin} wait for an event recorded on {unjoined}")), "{text}");
         assert_eq!(code(refused), 904);
-        // The capture is over, and both are free again.
+        // The capture has ended, and both streams can be used again.
         visit(&stream, ())?;
         side.synchronize()
     });
 }
 
-/// A free in a side stream is a leaf, too.
+/// A free on a side stream is a leaf, too.
 #[test]
 fn a_free_in_a_side_stream_that_is_not_joined_is_its_leaf() {
     each(|on| {
@@ -287,7 +287,7 @@ fn a_free_in_a_side_stream_that_is_not_joined_is_its_leaf() {
     });
 }
 
-/// `STREAM_CAPTURE_IMPLICIT`; streams that do not block are apart from the legacy stream.
+/// `STREAM_CAPTURE_IMPLICIT`. Non-blocking streams are independent of the legacy stream.
 #[test]
 fn a_use_of_the_legacy_stream_spoils_the_captures_of_blocking_streams() {
     each_alone(|on| {
@@ -304,7 +304,7 @@ fn a_use_of_the_legacy_stream_spoils_the_captures_of_blocking_streams() {
     });
 }
 
-/// `STREAM_CAPTURE_UNSUPPORTED`: and nothing has begun.
+/// `STREAM_CAPTURE_UNSUPPORTED`: no capture begins.
 #[test]
 fn a_capture_of_the_legacy_stream_does_not_begin() {
     each_alone(|on| {
@@ -316,7 +316,7 @@ fn a_capture_of_the_legacy_stream_does_not_begin() {
     });
 }
 
-/// `ILLEGAL_STATE`: the one that goes on is not spoiled.
+/// `ILLEGAL_STATE`: the capture in progress stays valid.
 #[test]
 fn a_second_begin_is_refused() {
     each(|on| {
@@ -340,7 +340,7 @@ fn an_end_without_a_begin_is_refused() {
     });
 }
 
-/// `STREAM_CAPTURE_IMPLICIT`: the end of a capture, of the legacy default stream, is refused as its operations are.
+/// `STREAM_CAPTURE_IMPLICIT`: the end of a capture on the legacy default stream is refused as its operations are.
 #[test]
 fn an_end_on_the_legacy_stream_spoils_a_capture() {
     each_alone(|on| {
@@ -352,7 +352,7 @@ fn an_end_on_the_legacy_stream_spoils_a_capture() {
     });
 }
 
-/// `STREAM_CAPTURE_WRONG_THREAD`: it goes on, and ends where it began; a relaxed one ends anywhere.
+/// `STREAM_CAPTURE_WRONG_THREAD`: the capture goes on, and ends on its own thread. A relaxed one ends on any thread.
 #[test]
 fn an_end_in_another_thread_is_refused_unless_the_capture_is_relaxed() {
     each(|on| {
@@ -374,7 +374,7 @@ fn an_end_in_another_thread_is_refused_unless_the_capture_is_relaxed() {
     });
 }
 
-/// `INVALID_VALUE`: a captured free of what no graph allocated. The capture goes on.
+/// `INVALID_VALUE`: a captured free of memory that no graph allocated. The capture goes on.
 #[test]
 fn a_captured_free_of_uncaptured_memory_leaves_the_capture_as_it_was() {
     each(|on| {

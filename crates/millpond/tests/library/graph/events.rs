@@ -1,5 +1,5 @@
-//! External event nodes: order between nodes of graphs and outside streams, way 3 of memory that
-//! outlives its graph.
+//! External event nodes: order between nodes of graphs and outside streams. This is way 3 for memory that outlives its
+//! graph.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -39,7 +39,8 @@ fn way_3_event_nodes_inside_both_graphs() {
         let (a, b, c) = (device.stream()?, device.stream()?, device.stream()?);
         let (made, used) = (device.external_event(), device.external_event());
         let (go, wait) = mpsc::channel::<()>();
-        // The rest of the graph runs only once the outside has used the memory: node precision, or no progress.
+        // The rest of the graph runs only after the outside stream has used the memory: without order by node, it would
+        // hang.
         let rest = move || wait.recv_timeout(Duration::from_secs(20)).expect("the outside runs meanwhile");
         let (produce, out) = producer(device, &made, 7, rest)?;
         let mut graph = device.graph()?;
@@ -55,7 +56,7 @@ fn way_3_event_nodes_inside_both_graphs() {
             expect(&b, out.read(), 21);
             go.send(()).unwrap();
             visit(&b, out.read())?;
-            // What the event holds now is from the round before, or nothing: it does not come after the use.
+            // The event is from the round before, or was never recorded: it does not come after the use.
             assert!(matches!(kind(&free.launch(&c).unwrap_err()), Kind::FreeBeforeUse | Kind::FreeBeforeAlloc));
             b.record_external(&used)?;
             let _ = free.launch(&c)?;
@@ -65,7 +66,7 @@ fn way_3_event_nodes_inside_both_graphs() {
     });
 }
 
-/// The outside that waits for a record comes after the nodes before it, not after the others.
+/// An outside stream that waits for a record comes after the nodes before it, and not after the others.
 #[test]
 fn a_record_covers_what_comes_before_its_node() {
     each(|on| {
@@ -85,7 +86,7 @@ fn a_record_covers_what_comes_before_its_node() {
         expect(&b, x.read(), 1);
         let refused = visit(&b, y.read()).unwrap_err();
         assert_eq!(kind(&refused), Kind::Race);
-        // The launching stream is past all of it.
+        // The launching stream comes after all of it.
         visit(&a, y.read())?;
         b.wait(&a.record()?)?;
         expect(&b, y.read(), 2);
@@ -93,7 +94,7 @@ fn a_record_covers_what_comes_before_its_node() {
     });
 }
 
-/// What comes after a wait node may use what the outside made; the rest of the graph may not, and does not wait.
+/// Nodes after a wait node may use outside memory. The rest of the graph may not, and does not wait.
 #[test]
 fn a_wait_counts_for_what_comes_after_its_node() {
     each(|on| {
@@ -112,7 +113,7 @@ fn a_wait_counts_for_what_comes_after_its_node() {
             graph.instantiate(Instantiate::default())
         };
         let (right, wrong) = (build(true)?, build(false)?);
-        // Never recorded: no effect (as CUDA), so nothing comes before the node.
+        // Never recorded: no effect (as in CUDA), so nothing comes before the node.
         assert_eq!(kind(&right.launch(&a).unwrap_err()), Kind::UseBeforeAlloc);
         let c = device.stream()?;
         let busy = on.hold(&b, ());
@@ -120,11 +121,11 @@ fn a_wait_counts_for_what_comes_after_its_node() {
         b.record_external(&event)?;
         assert_eq!(kind(&wrong.launch(&a).unwrap_err()), Kind::UseBeforeAlloc);
         let _ = right.launch(&a)?;
-        // The other branch is over while that stream is still busy.
+        // The other branch has completed while that stream is still busy.
         c.wait_external(&early)?;
         expect(&c, z.read(), 5);
         drop(busy);
-        // The stream is past the launch, and so past what the launch waited for.
+        // The stream comes after the launch, and so after everything that the launch waited for.
         expect(&a, y.read(), 1);
         a.free(x)?;
         Ok(())
@@ -144,7 +145,7 @@ fn never_recorded_events_have_no_effect_and_records_can_be_asked() {
         let last = event.last().expect("recorded by the launch");
         last.synchronize()?;
         assert!(last.is_over()?);
-        // The host was told: it may free at once what comes before the record.
+        // The host has waited for the record: it may free at once what comes before it.
         device.free_address(out.address())?;
         assert!(exec.launch(&b).is_ok(), "freed, so launched again");
         let buffer_freed = event.last().unwrap();
@@ -183,7 +184,7 @@ fn captures_record_and_wait_at_run_time() {
             b.memset(y.write(), round + 1)?;
             b.record_external(&from)?;
         }
-        // A launch into a capture takes its event nodes along.
+        // A launch into a capture keeps its event nodes.
         let (outer, ()) = a.capture(|s| exec.launch(s).map(|_| ()))?;
         let _ = outer.instantiate(Instantiate::default())?.launch(&a)?;
         b.wait_external(&to)?;
@@ -192,7 +193,7 @@ fn captures_record_and_wait_at_run_time() {
     });
 }
 
-/// A record before a wait for the same event in one graph is an edge that is there already.
+/// A record before a wait for the same event in one graph is like an edge between them.
 #[test]
 fn a_record_in_the_graph_replaces_what_the_outside_recorded() {
     each(|on| {
@@ -213,7 +214,7 @@ fn a_record_in_the_graph_replaces_what_the_outside_recorded() {
     });
 }
 
-/// The same verdicts on every schedule, with execs that come and go.
+/// The same verdicts on every schedule, with instances that are made and dropped.
 #[test]
 fn event_nodes_with_execs_that_come_and_go() {
     each_seed(1..=30, come_and_go);

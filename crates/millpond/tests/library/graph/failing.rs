@@ -1,5 +1,5 @@
-//! Every driver call fails once, in a program of graphs: what failed has not happened, or has left nothing behind, and
-//! can be done again; no data is lost, and in the end all memory is given back.
+//! Every driver call fails once, in a program of graphs: a failed call has no effect, or leaves nothing behind, and can
+//! be repeated. No data is lost, and in the end all memory is given back.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl Program {
         assert!(!self.device.properties().has_memory || found.iter().all(|x| *x == value), "{:?}", found.first());
     }
 
-    /// Two branches that meet, an output, an event record; each call of the capture is tried again by itself.
+    /// Two branches that meet, an output, an event record. Each call of the capture is repeated separately.
     fn captured(&self) -> (Graph, MemAllocNode<u32>) {
         let Program { device, a, b, event } = self;
         let pool = device.default_pool();
@@ -87,7 +87,7 @@ impl Program {
         let _ = again(|| hand.launch(a));
         self.check(a, &result, 0x0303_0303);
         again(|| device.trim_graph_memory());
-        // Another stream, other pages; then work that a dropped exec leaves behind.
+        // Another stream and other pages; then work that a dropped instance leaves behind.
         let done = again(|| a.record());
         again(|| b.wait(&done));
         let _ = again(|| hand.launch(b));
@@ -104,7 +104,7 @@ impl Program {
     fn end(self) {
         again(|| self.device.synchronize());
         again(|| self.device.synchronize());
-        // Where the device does not say whether work is over, a trim takes it for not over: the next one asks again.
+        // If the device does not report completed work, a trim takes it for running. The next trim asks again.
         again(|| self.device.trim_graph_memory());
         again(|| self.device.trim_graph_memory());
         let statistics = self.device.graph_memory();
@@ -118,7 +118,7 @@ fn run(device: Device) {
     program.end();
 }
 
-/// The kinds of devices that are asked for, of those.
+/// Returns the selected kinds of devices among these.
 fn asked(of: impl Fn(Make) -> bool) -> Vec<Make> {
     let asked: Vec<_> = makes().into_iter().filter(|make| of(*make)).collect();
     if asked.is_empty() {
@@ -166,8 +166,8 @@ fn every_call_fails_once_on_cuda() {
     }
 }
 
-/// A launch finds another graph's output in its memory, and waits for its own last use of those addresses: that is over
-/// once it has waited, whether or not the device says so.
+/// A launch finds another graph's output in its memory, and waits for its own last use of those addresses. After one
+/// wait that use has completed, whether or not the device reports it.
 #[test]
 fn a_launch_whose_device_does_not_say_what_is_over_waits_once() {
     let driver = Arc::new(Failing::new(sim(Schedule::AtWait, 64 * GIB)));
@@ -193,7 +193,7 @@ fn a_launch_whose_device_does_not_say_what_is_over_waits_once() {
     device.synchronize().unwrap();
 }
 
-/// No event can be recorded at the end of a launch: the next one, on another stream, comes after it all the same.
+/// No event can be recorded at the end of a launch. The next launch, on another stream, comes after it all the same.
 #[test]
 fn a_launch_comes_after_one_whose_end_was_not_recorded() {
     let driver = Arc::new(Failing::new(sim(Schedule::AtOnce, 64 * GIB)));
@@ -214,8 +214,8 @@ fn a_launch_comes_after_one_whose_end_was_not_recorded() {
     b.free(x).unwrap();
 }
 
-/// The device takes both branches of a graph, and then neither their end nor anything that would put the stream after
-/// the second: what runs there is not over when the stream's own work is, and keeps its memory.
+/// The device accepts both branches of a graph, but then neither their end nor a wait that would put the stream after
+/// the second branch. That branch has not completed when the stream's own work has, and it keeps its memory.
 #[test]
 fn what_a_launch_has_left_on_a_lane_is_not_over_before_it_is() {
     let driver = Arc::new(Failing::new(HostDriver::new(HostConfig::default()).unwrap()));
@@ -235,7 +235,7 @@ fn what_a_launch_has_left_on_a_lane_is_not_over_before_it_is() {
     graph.add_free(&[filled], x).unwrap();
     graph.add_free(&[held], y).unwrap();
     let exec = graph.instantiate(Instantiate::default()).unwrap();
-    // The first wait puts the lane after the stream, the others the stream after the lane.
+    // The first wait puts the lane after the stream, the others put the stream after the lane.
     (1..=4).for_each(|nth| driver.fail_at_kind(CallKind::Wait, nth));
     assert!(exec.launch(&stream).is_err());
     driver.disarm();

@@ -1,13 +1,13 @@
-//! Random graphs with random lifetimes: three, one that has two others as children beside memory of its own, and one
+//! Random graphs with random lifetimes: three, one of which has two others as children beside its own memory, and one
 //! with symbolic addresses in two instances.
 //!
-//! Every launch of a graph writes other bytes than the one before (a *salt*, drawn by its first node), so that neither
-//! an instance nor a former launch passes for another. All are launched in turn on three streams under seeded schedules
-//! and on threads, with memory that changes hands by trims. What they leave is read on streams that are ordered after
-//! it, and freed by a stream, the host, a captured free, a dropped buffer, or the next launch. Some launches are
-//! refused: then nothing has happened.
+//! Every launch of a graph writes other bytes than the launch before (a *salt*, drawn by its first node), so that the
+//! bytes of another instance or an earlier launch are detected. All are launched in turn on three streams, under seeded
+//! schedules and on threads, with memory that moves between them by trims. Outputs are read on streams that come after
+//! the launch, and freed by a stream, the host, a captured free, a dropped buffer, or the next launch. Some launches
+//! are refused: they have no effect.
 //!
-//! On the host alone: what a launch draws for its bytes, closures compute with.
+//! On the host only: closures compute with the bytes that a launch draws.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,12 +21,12 @@ use millpond::{Buffer, Device, Error, HostConfig, KIB, Result, Stream};
 use super::random::Seen;
 use crate::common::{Make, makes};
 
-/// A graph in the making, with what it leaves live.
+/// A graph that is being built, with its outputs.
 struct Made {
     graph: Graph,
     outputs: Vec<(MemAllocNode<u64>, u64)>,
     salt: Arc<AtomicU64>,
-    /// How many outputs there may be.
+    /// The most outputs.
     most: usize,
 }
 
@@ -37,7 +37,7 @@ struct Live {
     readers: Vec<GraphNode>,
 }
 
-/// Nodes that others may come after: any number of them, without doubles.
+/// Returns nodes that others may come after: any number of them, without duplicates.
 fn some(nodes: &[GraphNode], random: &mut Rng) -> Vec<GraphNode> {
     let mut picked = BTreeSet::new();
     picked.extend((0..random.usize(..3)).map(|_| random.usize(..nodes.len())));
@@ -105,20 +105,20 @@ fn grow(
     Ok(nodes)
 }
 
-/// The first node draws the launch's salt; where instances may overlap there is none.
+/// Makes a graph whose first node draws the launch's salt. If instances may overlap there is no salt.
 fn made(mut graph: Graph, length: usize, has_salt: bool, random: &mut Rng, seen: &Arc<Seen>) -> Result<Made> {
     let salt = Arc::new(AtomicU64::new(0));
     let drawn = Arc::clone(&salt);
     let first = graph.add_host_function(&[], move || {
         drawn.fetch_add(if has_salt { 0x9E37_79B9 } else { 0 }, Ordering::AcqRel);
     })?;
-    // Every other graph frees all by itself, so that its instances are held apart by their order alone.
+    // Every other graph frees all its memory, so that only its order separates its instances.
     let mut made = Made { graph, outputs: Vec::new(), salt, most: 2 * random.usize(..2) };
     grow(&mut made, first, length, random, seen)?;
     Ok(made)
 }
 
-/// Memory of its own around two children, whose outputs it reads, and frees in part.
+/// Makes a graph with its own memory around two children, whose outputs it reads, and frees in part.
 fn parent(device: &Device, children: [&Made; 2], random: &mut Rng, seen: &Arc<Seen>) -> Result<(Made, Foreign)> {
     let mut made = made(device.graph()?, 12, true, random, seen)?;
     let (mut foreign, mut after) = (Vec::new(), vec![made.graph.nodes()[0]]);
@@ -144,7 +144,7 @@ fn parent(device: &Device, children: [&Made; 2], random: &mut Rng, seen: &Arc<Se
     Ok((made, foreign))
 }
 
-/// Outputs with the salt that their bytes have.
+/// Outputs of children, with the salt of their bytes.
 type Foreign = Vec<(MemAllocNode<u64>, u64, Arc<AtomicU64>)>;
 
 struct Member {
@@ -201,7 +201,7 @@ impl Program {
         let launch = match member.exec.launch(&self.streams[at]) {
             Ok(launch) => launch,
             Err(error) => {
-                // Unfreed, or freed before an unordered use: nothing has happened.
+                // Unfreed, or freed before an unordered use: the launch has had no effect.
                 assert!(error.violation().is_some(), "{error}");
                 self.refused += 1;
                 return Ok(());
@@ -222,13 +222,14 @@ impl Program {
         Ok(())
     }
 
-    /// Frees what a launch left, in one of the ways, or leaves it.
+    /// Frees an output in one of the ways, or leaves it.
     fn dispose(&mut self, buffer: Buffer<u64>, user: usize) -> Result<()> {
         let way = self.random.usize(..6);
         match way {
             0 => {
                 if let Err(refused) = self.streams[user].free(buffer) {
-                    // A reader in the graph, or on the launching stream, is not ordered before the user: left.
+                    // A reader in the graph, or on the launching stream, is not ordered before the user, so the output
+                    // is left.
                     assert!(refused.error.violation().is_some(), "{refused}");
                     refused.buffer.into_address();
                 }
@@ -238,7 +239,7 @@ impl Program {
                 self.device.free(buffer).map_err(Error::from)?;
             }
             2 => {
-                // A symbolic graph's memory is no other graph's to free: refused, and the buffer is as before.
+                // No other graph may free a symbolic graph's memory: that is refused, and the buffer is as before.
                 let mut kept = None;
                 let (graph, ()) = self.streams[user].capture(|s| {
                     kept = s.free(buffer).err().map(|refused| refused.buffer.into_address());
@@ -274,7 +275,7 @@ impl Program {
                 self.order(from, to)
             }
             4 => {
-                // What was left is freed, so that launches are not refused for ever.
+                // Frees the outputs, so that launches are not refused for ever.
                 self.device.synchronize()?;
                 for (memory, ..) in &members[at].outputs {
                     let address = members[at].exec.address_of(*memory).unwrap();
@@ -303,7 +304,7 @@ fn run(seed: u64, schedule: Schedule) -> Result<Program> {
     Ok(program)
 }
 
-/// Whether the host's device is to be tested; says where it is not.
+/// Returns `true` if the host's device is to be tested. Otherwise prints that it is not.
 fn is_asked() -> bool {
     let others = makes().into_iter().filter(|make| matches!(make, Make::Fake | Make::Cuda));
     others.for_each(|make| eprintln!("skipped on {make:?}: its kernels are no closures"));
@@ -339,8 +340,8 @@ fn families_lose_no_byte_on_threads() {
     }
 }
 
-/// Two graphs whose launches alternate have their pages in common, under different addresses, and every launch finds
-/// its own bytes; memory is what the larger one needs.
+/// Two graphs whose launches alternate share their pages under different addresses, and every launch finds its own
+/// bytes. The memory is what the larger one needs.
 #[test]
 fn two_graphs_share_their_pages() -> Result<()> {
     if !is_asked() {

@@ -1,4 +1,4 @@
-//! What graphs of one allocation each use and reserve, program by program.
+//! The used and reserved bytes of graphs with one allocation each, program by program.
 
 use millpond::graph::{Graph, GraphExec, Instantiate, MemAllocNode};
 use millpond::{Device, MIB, Result, Stream};
@@ -6,7 +6,7 @@ use millpond::{Device, MIB, Result, Stream};
 use super::made::each;
 use crate::common::Subject;
 
-/// Bytes of an allocation of `n` units.
+/// The bytes of one unit.
 const UNIT: u64 = 8 * MIB;
 
 fn device(on: &Subject) -> (&Device, Stream) {
@@ -29,7 +29,7 @@ fn exec(device: &Device, units: u64, has_free: bool) -> Result<(GraphExec, MemAl
     Ok((graph.instantiate(Instantiate::default())?, x))
 }
 
-/// Used and reserved, in units.
+/// Returns the used and reserved memory, in units.
 fn now(device: &Device) -> (u64, u64) {
     let memory = device.graph_memory();
     assert!(memory.used_bytes <= memory.reserved_bytes && memory.reserved_bytes <= memory.reserved_high_bytes);
@@ -100,7 +100,7 @@ fn what_is_unfreed_keeps_its_memory_beside_what_graphs_share() {
         let (device, stream) = device(on);
         let orphan = exec(device, 1, false)?;
         let buffer = orphan.0.launch(&stream)?.take(orphan.1)?;
-        // Kept: what is dropped is unmapped sooner or later.
+        // Kept, because mappings of dropped graphs are removed at some later time.
         let whole: Vec<_> = (0..3).map(|_| exec(device, 1, true).unwrap()).collect();
         whole.iter().try_for_each(|(exec, _)| exec.launch(&stream).map(drop))?;
         assert_eq!(now(device), (2, 2));
@@ -144,7 +144,7 @@ fn graphs_that_run_at_once_use_the_sum() {
     });
 }
 
-/// Used and reserved stay where they are when memory is freed, and fall with a trim, also while the execs are there.
+/// Used and reserved stay when memory is freed, and fall with a trim, even while the instances exist.
 #[test]
 fn unfreed_memory_of_several_graphs_adds_up_and_is_trimmed_once_freed() {
     each(|on| {
@@ -187,7 +187,7 @@ fn auto_free_on_launch_never_grows_with_trims_in_between() {
     });
 }
 
-/// Freed by another graph, or after its own graph is gone: a trim takes all of it.
+/// Freed by another graph, or after its own graph was dropped: a trim takes all of it.
 #[test]
 fn memory_is_given_back_whoever_freed_it() {
     each(|on| {
@@ -213,7 +213,7 @@ fn memory_is_given_back_whoever_freed_it() {
     });
 }
 
-/// The pool that is named in a capture serves nothing: the memory is the graph's.
+/// The pool that is named in a capture is not used: the memory is the graph's.
 #[test]
 fn a_capture_takes_nothing_from_the_pool() {
     each(|on| {

@@ -1,4 +1,4 @@
-//! What a launch left, used by its buffer or a view in another graph that frees it by its alloc node: one memory.
+//! The output of a launch, used by its buffer or a view in another graph that frees it by its alloc node: one memory.
 
 use millpond::check::Kind;
 use millpond::graph::{GraphExec, Instantiate, MemAllocNode};
@@ -6,7 +6,7 @@ use millpond::{Buffer, Device, Result, Stream};
 
 use super::made::{each, is_kind, is_of_graph};
 
-/// An instance that leaves one allocation live, which it has written.
+/// Makes an instance that leaves one allocation live, which it has written.
 fn leaving(device: &Device, stream: &Stream) -> Result<(GraphExec, MemAllocNode<u32>)> {
     let pool = device.default_pool();
     let (graph, node) = stream.capture(|s| {

@@ -1,5 +1,5 @@
-//! What launches need lives until they have completed, also when the last handle of the device has gone; nothing of a
-//! device stays behind, whatever its kernels own.
+//! The memory and handles that launches need exist until the launches have completed, also after the last handle of the
+//! device is dropped. Nothing of a device stays behind, whatever its kernels own.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,7 +12,8 @@ use millpond_driver::{HostConfig as HostDriverConfig, HostDriver};
 
 use crate::common::watchdog::ends;
 
-/// A kernel that runs until the sender goes, and then for a little while: what is dropped too early is gone by then.
+/// Launches a kernel that runs until the sender is dropped, and for a moment longer: what is dropped too early is gone
+/// by then.
 fn hold(stream: &Stream) -> Result<Sender<()>> {
     let (go, gate) = channel::<()>();
     stream.launch((), move |()| {
@@ -22,7 +23,7 @@ fn hold(stream: &Stream) -> Result<Sender<()>> {
     Ok(go)
 }
 
-/// Sees whether a buffer's bytes are all `value`, when its turn comes.
+/// Makes a kernel that checks if all bytes of a buffer are `value`.
 fn check(seen: &Sender<bool>, value: u8) -> impl FnMut(&[u8]) + Send + 'static {
     let seen = seen.clone();
     move |x| {
@@ -36,10 +37,10 @@ fn assert_all_right(seen: &Receiver<bool>, count: usize) {
     }
 }
 
-/// Sizes whose freed host memory is used again at once, and given back to the system at once.
+/// Sizes whose freed host memory is reused at once, and given back to the system at once.
 const LENS: [usize; 2] = [4096, 4 << 20];
 
-/// What `upload` submits to a stream, and the kernels behind it, run right when the last handles have gone before.
+/// Checks that the work of `upload`, and the kernels behind it, run right after the last handles were dropped.
 fn outlives_all_handles(upload: impl Fn(&Device, &Stream, Buffer<u8>, u8, &Sender<bool>) -> Result<()>) {
     for len in LENS {
         let (seen, results) = channel();
@@ -51,7 +52,7 @@ fn outlives_all_handles(upload: impl Fn(&Device, &Stream, Buffer<u8>, u8, &Sende
                 let buffer = stream.alloc::<u8>(&pool, len).unwrap();
                 upload(&device, &stream, buffer, value, &seen).unwrap();
             }
-            // The last handles go while nothing of this has begun: the device waits for it.
+            // The last handles are dropped before any of this has begun: the device waits for it.
             drop(go);
         }
         ends(|| assert_all_right(&results, 4));
@@ -76,7 +77,7 @@ fn staged_copies_outlive_all_handles() {
     });
 }
 
-/// A host device, and whether it is still there.
+/// Returns a host device, and a weak pointer to its driver.
 fn device() -> (Device, Weak<HostDriver>) {
     let driver = Arc::new(HostDriver::new(HostDriverConfig::default()).unwrap());
     let watch = Arc::downgrade(&driver);
@@ -92,7 +93,7 @@ fn assert_goes(what: &str, driver: &Weak<HostDriver>) {
     }
 }
 
-/// A kernel that has a buffer of its device for its own, and uses it.
+/// Makes a kernel that owns a buffer of its device, and uses it.
 fn owning(buffer: Buffer<u8>) -> impl FnMut(&[u8]) + Send + 'static {
     move |_| {
         let _ = &buffer;
@@ -148,7 +149,7 @@ fn a_device_ends_although_outputs_of_launches_are_freed_by_nobody() {
     }
 }
 
-/// A kernel's value goes with the last of its graph, its instances and its launches, and not later.
+/// A kernel's value is dropped with the last of its graph, its instances and its launches, and not later.
 #[test]
 fn what_a_kernel_owns_goes_with_its_last_launch() {
     let device = Device::host(HostConfig::default()).unwrap();

@@ -1,5 +1,5 @@
-//! The program's own code runs under no lock of the library, and no launch waits for the device under one: what a
-//! kernel owns may use streams when it is dropped, and kernels may use streams that a launch is made on.
+//! No lock of the library is held while the program's own code runs, or while a launch waits for the device. So what a
+//! kernel owns may use streams when it is dropped, and kernels may use the streams of launches.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ impl Drop for Asks {
     }
 }
 
-/// A capture of two streams, and memory that the first has written without the second's knowledge.
+/// A capture of two streams, and memory that the first one wrote without an order for the second.
 struct Captured {
     main: Stream,
     side: Stream,
@@ -58,7 +58,7 @@ fn a_node_refused_in_a_capture_may_own_memory_of_the_capture() {
     let Captured { main, side, x, scratch } = captured(&device, &pool).unwrap();
     let refused = ends(|| side.launch(x.write(), move |x| x.fill(scratch.len() as u8)));
     assert!(is_of_order(refused));
-    // The kernel is gone, and with it its memory: that got a free node.
+    // The kernel was dropped, and its memory with it: that got a free node.
     assert_goes_on(&main, &side, 4);
 }
 
@@ -96,7 +96,7 @@ impl Drop for Bomb {
     }
 }
 
-/// Where dropping a refused kernel panics, the panic is the caller's, and the capture is as without it.
+/// If dropping a refused kernel panics, the caller gets the panic, and the capture is as without the kernel.
 #[test]
 fn a_refused_node_whose_drop_panics_leaves_the_capture_whole() {
     for panics in [false, true] {
@@ -115,7 +115,7 @@ fn a_refused_node_whose_drop_panics_leaves_the_capture_whole() {
     }
 }
 
-/// A stream that goes while it captures takes its capture along, also where that panics.
+/// If a stream is dropped while it captures, its capture ends, even if that panics.
 #[test]
 fn a_capture_that_is_abandoned_may_own_what_panics_and_what_uses_streams() {
     let (device, pool) = device();
@@ -151,7 +151,7 @@ fn a_refused_kernel_may_own_the_last_handles_of_a_stream_and_an_event() {
     drop(scratch);
 }
 
-/// A graph with memory of its own.
+/// Makes a graph with memory of its own.
 fn graph(device: &Device) -> Result<GraphExec> {
     let mut graph = device.graph()?;
     let x = graph.add_alloc::<u8>(&[], 4096)?;
@@ -160,8 +160,8 @@ fn graph(device: &Device) -> Result<GraphExec> {
     graph.instantiate(Instantiate::default())
 }
 
-/// Two graphs that share memory since their launches were ordered, and two streams; the first has both graphs behind
-/// what `gate` says, so that neither's memory is free for a launch on the second.
+/// Makes two graphs that share memory because their launches were ordered, and two streams. The first stream has both
+/// graphs behind `gate`, so that neither's memory is free for a launch on the second stream.
 fn contended(device: &Device, gate: impl FnMut(()) + Send + 'static) -> Result<([GraphExec; 2], [Stream; 2])> {
     let (busy, free) = (device.stream()?, device.stream()?);
     let (a, b) = (graph(device)?, graph(device)?);
@@ -172,7 +172,7 @@ fn contended(device: &Device, gate: impl FnMut(()) + Send + 'static) -> Result<(
     Ok(([a, b], [busy, free]))
 }
 
-/// The device waits for memory that another graph's launch still uses; the host does not.
+/// The device waits for memory that another graph's launch still uses. The host does not.
 #[test]
 fn a_launch_does_not_wait_for_memory_that_another_launch_uses() {
     let (device, _) = device();
@@ -187,7 +187,7 @@ fn a_launch_does_not_wait_for_memory_that_another_launch_uses() {
     ends(|| device.synchronize()).unwrap();
 }
 
-/// Whatever a launch waits for, kernels can use its stream meanwhile.
+/// Kernels can use the stream of a launch, whatever the launch waits for.
 #[test]
 fn a_kernel_may_use_the_stream_of_a_launch_that_waits_for_it() {
     let (device, _) = device();
@@ -203,7 +203,7 @@ fn a_kernel_may_use_the_stream_of_a_launch_that_waits_for_it() {
     };
     let ([a, b], [busy, free]) = contended(&device, gate).unwrap();
     streams.send(free.clone()).unwrap();
-    // They meet again and again: some launches wait so that the two can have memory of their own.
+    // They meet repeatedly: some launches wait so that the two graphs can have memory of their own.
     for _ in 0..40 {
         let _ = ends(|| Ok::<_, Error>((b.launch(&free)?, a.launch(&busy)?))).unwrap();
     }
@@ -213,7 +213,7 @@ fn a_kernel_may_use_the_stream_of_a_launch_that_waits_for_it() {
     assert_eq!(answers, vec![Ok(false); 200]);
 }
 
-/// Two graphs that meet on one stream share memory, and get memory of their own once they run side by side.
+/// Two graphs that meet on one stream share memory. They get memory of their own once they run at the same time.
 #[test]
 fn graphs_that_run_side_by_side_get_memory_of_their_own() {
     let (device, _) = device();
@@ -238,8 +238,8 @@ impl Drop for Waits {
     }
 }
 
-/// Two branches of a graph that is gone by the time they run: their kernels are dropped by the device, which is then
-/// not what the launch still waits for.
+/// Two branches of a graph that is dropped before they run. The device drops their kernels, and the launch does not
+/// wait for that.
 #[test]
 fn a_kernel_of_a_graph_that_is_gone_may_wait_for_its_launch_when_it_is_dropped() {
     let (device, _) = device();

@@ -1,4 +1,4 @@
-//! What tests begin with.
+//! Helpers that tests begin with.
 
 use std::ops::RangeInclusive;
 use std::sync::{PoisonError, RwLock};
@@ -10,23 +10,23 @@ use millpond::{Device, Error, HostConfig, Read, Result, Stream};
 
 use crate::common::{Make, Subject, makes, on_parallel_devices};
 
-/// Tests share the context of a GPU: one that uses its legacy stream, which comes after all that others have in it,
-/// runs alone.
+/// Tests share the context of a GPU. A test that uses its legacy stream, which comes after all work of other tests in
+/// that context, runs alone.
 static CONTEXT: RwLock<()> = RwLock::new(());
 
-/// Runs a body on every kind of device that runs graphs as programs see them: the host on threads, and CUDA.
+/// Runs a body on every kind of device that runs graphs as programs see them: the host with threads, and CUDA.
 pub(crate) fn each(body: impl Fn(&Subject) -> Result<()>) {
     let _beside = CONTEXT.read().unwrap_or_else(PoisonError::into_inner);
     on_parallel_devices(body);
 }
 
-/// ... while no other such test runs.
+/// As [`each`], while no other such test runs.
 pub(crate) fn each_alone(body: impl Fn(&Subject) -> Result<()>) {
     let _alone = CONTEXT.write().unwrap_or_else(PoisonError::into_inner);
     on_parallel_devices(body);
 }
 
-/// Runs a body on the host's device, under a schedule for each seed, where that is a kind of device to be tested.
+/// Runs a body on the host's device, under a schedule for each seed, if that kind of device is to be tested.
 pub(crate) fn each_seed(seeds: RangeInclusive<u64>, body: impl Fn(&Device) -> Result<()>) {
     if !makes().contains(&Make::Parallel) {
         return eprintln!("skipped: seeded schedules are the host's");
@@ -37,12 +37,12 @@ pub(crate) fn each_seed(seeds: RangeInclusive<u64>, body: impl Fn(&Device) -> Re
     }
 }
 
-/// What a fill with a byte makes of an element.
+/// Returns an element filled with a byte.
 pub(crate) const fn filled(byte: u8) -> u32 {
     u32::from_ne_bytes([byte; 4])
 }
 
-/// Asserts that all bytes are `byte`; the stream comes after what wrote them.
+/// Asserts that all bytes are `byte`. The stream must come after their last write.
 #[track_caller]
 pub(crate) fn expect(stream: &Stream, x: Read<'_, u32>, byte: u8) {
     let found = stream.copy_to_host(x).unwrap_or_else(|error| panic!("{error}"));
@@ -50,7 +50,7 @@ pub(crate) fn expect(stream: &Stream, x: Read<'_, u32>, byte: u8) {
     assert!(wrong.is_none(), "not {byte}: {wrong:x?} of {}", found.len());
 }
 
-/// The rule that a refused call broke.
+/// Returns the rule that a refused call broke.
 #[track_caller]
 pub(crate) fn kind(error: &Error) -> Kind {
     error.violation().unwrap_or_else(|| panic!("no violation: {error}")).kind
@@ -60,12 +60,12 @@ pub(crate) fn is_kind(error: &Error, kind: Kind) -> bool {
     error.violation().is_some_and(|it| it.kind == kind)
 }
 
-/// Whether the order of a graph's nodes is wrong.
+/// Returns `true` if the error is about the order of a graph's nodes.
 pub(crate) fn is_of_graph(error: &Error) -> bool {
     error.violation().is_some_and(|it| it.graph.is_some())
 }
 
-/// What the refusal of a change of a graph says.
+/// Returns the text of a refused change of a graph.
 #[track_caller]
 pub(crate) fn change(error: Error, kind: Kind) -> String {
     let refused = error.violation().unwrap_or_else(|| panic!("no violation: {error}"));
@@ -73,7 +73,7 @@ pub(crate) fn change(error: Error, kind: Kind) -> String {
     refused.sentence.clone()
 }
 
-/// A graph with one allocation of 16 elements and its alloc node.
+/// Makes a graph with one allocation of 16 elements and its alloc node.
 pub(crate) fn with_alloc(device: &Device) -> (Graph, MemAllocNode<u32>, GraphNode) {
     let mut graph = device.graph().unwrap();
     let x = graph.add_alloc::<u32>(&[], 16).unwrap();

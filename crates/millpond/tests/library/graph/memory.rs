@@ -1,4 +1,4 @@
-//! Where graphs' memory is shared, and what is reserved for it.
+//! The sharing of graphs' memory, and the memory reserved for it.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use millpond::{Device, HostConfig, MIB, Result};
 use super::made::{each, expect};
 use crate::common::Subject;
 
-/// `count` allocations of `bytes`, all live at once, then freed but for `kept` of them.
+/// Makes a graph of `count` allocations of `bytes`, all live at once, then freed except for `kept` of them.
 fn wide(device: &Device, count: usize, bytes: usize, kept: usize) -> Result<(Graph, Vec<MemAllocNode<u8>>)> {
     let mut graph = device.graph()?;
     let mut nodes = Vec::new();
@@ -59,7 +59,7 @@ fn graphs_launched_in_one_stream_share_their_memory() {
     });
 }
 
-/// What a program of graphs reserves at most, in bytes.
+/// Returns the most bytes that a program of graphs reserves.
 fn footprint(on: &Subject, run: impl FnOnce(&Device) -> Result<()>) -> u64 {
     let device = on.another().device;
     run(&device).expect("a right program");
@@ -71,7 +71,7 @@ fn launched_in_turn(device: &Device, graphs: &[(Graph, Vec<MemAllocNode<u8>>)]) 
     instances(graphs).iter().try_for_each(|exec| exec.launch(&stream).map(|_| ()))
 }
 
-/// The table of footprints: what CUDA reserves (measured on an H200), and what we reserve at most.
+/// The table of footprints: what CUDA reserves (measured on an H200), and the most that we reserve.
 #[test]
 fn footprints_are_those_of_the_table() {
     each(|on| {
@@ -106,7 +106,7 @@ fn footprints_are_those_of_the_table() {
     });
 }
 
-/// A chain of kernels with an allocation each, whose life reaches into the next kernel's.
+/// Makes a chain of kernels with an allocation each, which is still live in the next kernel.
 fn overlapping(device: &Device, count: usize) -> Result<Graph> {
     let mut graph = device.graph()?;
     let mut former: Option<(MemAllocNode<u8>, millpond::graph::GraphNode)> = None;
@@ -183,7 +183,8 @@ fn an_upload_binds_ahead() {
     });
 }
 
-/// A graph like one that is gone has its addresses, with the memory still mapped there, until that is trimmed.
+/// A graph of the same shape as a dropped one gets its addresses, with the memory still mapped there, until that is
+/// trimmed.
 #[test]
 fn a_graph_like_one_before_it_has_no_mapping_to_do() {
     each(|on| {
@@ -214,7 +215,7 @@ fn a_graph_like_one_before_it_has_no_mapping_to_do() {
     });
 }
 
-/// Many graphs at once leave no more addresses behind than serve again.
+/// Many graphs at once leave no more addresses behind than can be used again.
 #[test]
 fn few_addresses_are_kept() {
     each(|on| {
@@ -232,7 +233,7 @@ fn few_addresses_are_kept() {
     });
 }
 
-/// A clone's nodes are found by the nodes of its original, and of the original's, that were there when it was cloned.
+/// A clone's nodes are found by the nodes of its original, and of that one's original, that existed when it was cloned.
 #[test]
 fn a_clone_finds_what_was_copied_and_no_more() {
     each(|on| {
@@ -246,7 +247,7 @@ fn a_clone_finds_what_was_copied_and_no_more() {
         assert_eq!((clone.find(later), clone.find(own)), (None, None));
         assert_eq!((again.find(first), again.find(own)), (Some(again.nodes()[0]), Some(again.nodes()[1])));
         assert_eq!((again.find(later), graph.find(own)), (None, None));
-        // Of another graph of the same size.
+        // A node of another graph of the same size.
         let mut stranger = on.device.graph()?;
         assert_eq!(clone.find(stranger.add_empty(&[])?), None);
         clone.remove_node(clone.nodes()[0])?;
@@ -255,7 +256,7 @@ fn a_clone_finds_what_was_copied_and_no_more() {
     });
 }
 
-/// A graph and the child graph in it are live at once: their pages are apart, whatever they shared before.
+/// A graph and its child graph are live at once: their pages are different, even if they shared pages before.
 #[test]
 fn a_child_graph_has_pages_of_its_own() {
     each(|on| {
@@ -295,8 +296,8 @@ fn a_child_graph_has_pages_of_its_own() {
     });
 }
 
-/// A launch is not refused for what nothing uses any more: memory of a pool that is gone, of a graph that is gone, on
-/// the streams' caches of another pool.
+/// A launch is not refused for lack of memory that nothing uses any more: of a dropped pool, of a dropped graph, in the
+/// streams' caches of another pool.
 #[test]
 fn a_launch_gets_what_is_idle() -> Result<()> {
     const HELD: usize = 60 * MIB as usize;
@@ -309,7 +310,7 @@ fn a_launch_gets_what_is_idle() -> Result<()> {
         graph.instantiate(Instantiate::default())
     };
     let exec = captured(32 * MIB as usize)?;
-    // That the work has ended is seen without a synchronisation, which would give back what it knows of.
+    // Learns of the end of the work without a synchronisation, which would give memory back.
     let over = |buffer: millpond::Buffer<u8>| -> Result<()> {
         stream.launch(buffer.write(), |x| x.fill(1))?;
         stream.free(buffer)?;

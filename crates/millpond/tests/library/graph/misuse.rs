@@ -1,4 +1,4 @@
-//! Graphs built node by node: what is refused, and what is allowed beyond CUDA.
+//! Graphs built node by node: the refusals, and what is allowed beyond CUDA.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,7 +19,7 @@ fn fault(graph: &Graph) -> (Kind, String) {
     (fault.kind, fault.help())
 }
 
-/// The help of a fault is an edge between two nodes, with their places.
+/// Asserts that the advice for a fault is an edge between two nodes, with their places.
 fn assert_edge((kind, help): (Kind, String), expected: Kind, [from, to]: [&str; 2]) {
     assert_eq!(kind, expected);
     assert!(help.starts_with(&format!("add an edge from {from} (")), "{help}");
@@ -152,8 +152,8 @@ fn launches_of_an_instance_run_one_after_the_other() {
         let copy = graph.add_copy(&[fill], x.read(), late.write())?;
         let end = graph.add_host_function(&[copy], move || assert_eq!(over.fetch_sub(1, Ordering::AcqRel), 1))?;
         graph.add_free(&[end], x)?;
-        // Nothing in the program orders the two streams: that the launches have the same addresses does, also where the
-        // instance is another one.
+        // The program does not order the two streams. The launches are ordered because they have the same addresses,
+        // even if the instance is another one.
         let mut exec = graph.instantiate(Instantiate::default())?;
         for round in 0..6 {
             let _ = exec.launch([&left, &right][round % 2])?;

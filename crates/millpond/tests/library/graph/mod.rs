@@ -1,8 +1,8 @@
 //! Graphs that own memory, on the host and on CUDA: ways, captures, event nodes, memory, random programs, threads,
-//! failing drivers; who may free what, what each misuse is answered with, and what is allowed beyond CUDA.
+//! failing drivers; who may free what, the error of each misuse, and what is allowed beyond CUDA.
 //!
-//! `MILLPOND_TEST_DEVICE` picks a kind of device as in `common`. Nodes are what every kind runs: fills, copies,
-//! functions of the host, uses that are declared. What needs closures as kernels says where it is skipped.
+//! `MILLPOND_TEST_DEVICE` selects a kind of device as in `common`. Nodes are such as every kind of device runs: fills,
+//! copies, host functions, declared uses. Tests that need closures as kernels say where they are skipped.
 
 mod beyond_cuda;
 mod capture;

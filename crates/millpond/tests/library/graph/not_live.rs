@@ -19,7 +19,7 @@ fn a_launch_of_a_free_node_whose_memory_is_not_live_is_refused() {
         for _ in 0..2 {
             let _ = make.launch(&stream)?;
             let _ = free.launch(&stream)?;
-            // Both sides: the free before, and the node that would free it again.
+            // Both sides: the earlier free, and the node that would free it again.
             let refused = free.launch(&stream).unwrap_err();
             let violation = refused.violation().expect("the memory was freed");
             assert_eq!(
@@ -29,7 +29,7 @@ fn a_launch_of_a_free_node_whose_memory_is_not_live_is_refused() {
             );
             assert!(violation.later.as_ref().unwrap().title().contains("mem free"), "{refused}");
         }
-        // The instance goes, and with it the memory: where it was freed is still known, and is until the next launch.
+        // The instance is dropped, and its memory with it. The place of the free is still known, until the next launch.
         let was_freed = |error: &Error| {
             let freed = error.violation().and_then(|it| it.earlier.as_ref());
             is_kind(error, Kind::DoubleFree) && freed.is_some_and(|free| free.act == Some(Act::Free))
@@ -46,7 +46,7 @@ fn a_launch_of_a_free_node_whose_memory_is_not_live_is_refused() {
     });
 }
 
-/// What is freed once its instance is gone, and on a stream.
+/// Memory that is freed on a stream after its instance was dropped.
 #[test]
 fn memory_that_outlives_its_instance_is_known_to_be_freed() {
     each(|on| {

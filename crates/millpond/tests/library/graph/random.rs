@@ -1,11 +1,11 @@
-//! Random graphs with random lifetimes: every byte that is read is the one that was written last.
+//! Random graphs with random lifetimes: every byte that is read is the last one written.
 //!
-//! Each allocation is written with a pattern of its own by one node, read by others, and freed by one that comes after
-//! them (or left to the next launch). Several graphs are launched in turn on streams that are ordered now and then,
-//! under seeded schedules and on threads; memory is smaller than the sum of all graphs, so that pages change hands.
-//! What nodes read they copy to memory outside, which they wipe first, and which is looked at now and then.
-//! Outputs are read by outside streams that wait for the stream or for an event that the graph records, and freed by
-//! streams, by the next launch, or by a graph of their own. Some launches are refused: then nothing has happened.
+//! Each allocation is written with a pattern of its own by one node, read by others, and freed by a node that comes
+//! after them (or left to the next launch). Several graphs are launched in turn on streams that are sometimes ordered,
+//! under seeded schedules and on threads. Memory is smaller than the sum of all graphs, so that pages move between
+//! them. Nodes copy what they read to outside memory, which they wipe first, and which is checked from time to time.
+//! Outside streams that wait for the stream, or for an event that the graph records, read the outputs. These are freed
+//! by streams, by the next launch, or by a graph of their own. Some launches are refused: they have no effect.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +17,7 @@ use millpond::{Buffer, Device, HostConfig, KIB, Result, Stream};
 use super::made::each;
 use crate::common::{Make, makes};
 
-/// What the nodes saw.
+/// The number of reads by nodes, and of wrong elements.
 #[derive(Default)]
 pub(super) struct Seen {
     pub(super) reads: AtomicU64,
@@ -39,7 +39,7 @@ struct Live {
     readers: Vec<GraphNode>,
 }
 
-/// Memory outside of all graphs, and what is to be found there.
+/// Memory outside of all graphs, and the pattern to expect there.
 type Sink = (Buffer<u64>, u64);
 
 fn look(stream: &Stream, (sink, pattern): &Sink, seen: &Seen) -> Result<()> {
@@ -47,10 +47,10 @@ fn look(stream: &Stream, (sink, pattern): &Sink, seen: &Seen) -> Result<()> {
     Ok(())
 }
 
-/// A graph in the making.
+/// A graph that is being built.
 struct Draft<'d> {
     device: &'d Device,
-    /// On which the sinks are allocated.
+    /// The stream on which the sinks are allocated.
     stream: &'d Stream,
     graph: Graph,
     nodes: Vec<GraphNode>,
@@ -125,8 +125,8 @@ fn producer(device: &Device, stream: &Stream, has_event: bool, random: &mut Rng)
     Ok(Producer { exec, outputs, sinks, made })
 }
 
-/// A graph, what it leaves live with which bytes, and the event that it records when that is written. With such an
-/// event a graph is not a graph of the device's own: others have none.
+/// A graph, its outputs with their patterns, and the event that it records once these are written. A graph with such an
+/// event is not a graph of the device's own, because those cannot record it.
 struct Producer {
     exec: GraphExec,
     outputs: Vec<(MemAllocNode<u64>, u64)>,
@@ -134,18 +134,18 @@ struct Producer {
     made: Option<ExternalEvent>,
 }
 
-/// A program in progress.
+/// A running program.
 struct Program<'d> {
     device: &'d Device,
     streams: [Stream; 2],
     random: Rng,
     seen: Seen,
-    /// What the outside copied.
+    /// The copies made outside of graphs.
     copied: Vec<Sink>,
 }
 
 impl Program<'_> {
-    /// Uses some of what the launch left: on its own stream, or on the other, which waits for the event.
+    /// Uses some outputs of the launch: on its own stream, or on the other one, which waits for the event.
     fn consume(&mut self, from: &Producer, at: usize) -> Result<()> {
         for &(memory, pattern) in &from.outputs {
             let which = self.random.usize(..4);
@@ -158,7 +158,7 @@ impl Program<'_> {
             let sink = stream.alloc::<u64>(&self.device.default_pool(), memory.len())?;
             let read = stream.copy(memory.read(), sink.write());
             match which {
-                // Freed by the stream that read it; a read inside the graph may not come before that.
+                // Freed by the stream that read it. A read inside the graph may not come before that.
                 2 => drop(stream.free_address(memory.address())),
                 3 => {}
                 _ if self.random.usize(..2) == 0 => {
@@ -173,7 +173,7 @@ impl Program<'_> {
         Ok(())
     }
 
-    /// Looks at what the last launch of a graph read, behind it.
+    /// Checks what the last launch of a graph read, after it.
     fn look(&self, at: usize, producer: &Producer) -> Result<()> {
         producer.sinks.iter().try_for_each(|sink| look(&self.streams[at], sink, &self.seen))
     }
@@ -194,7 +194,7 @@ impl Program<'_> {
                     }
                     self.consume(producer, at)?;
                 }
-                // The other stream still uses what the launch before left, and nothing orders that before this one.
+                // The other stream still uses outputs of the launch before, and is not ordered before this launch.
                 Err(error) => assert!(error.violation().is_some(), "{error}"),
             }
             match self.random.usize(..6) {
@@ -237,7 +237,7 @@ fn no_byte_is_lost_under_seeded_schedules() {
 #[test]
 fn no_byte_is_lost_on_threads() {
     each(|on| {
-        // Small granules, where that is a matter of ours: pages change hands more often.
+        // Small granules, if we can choose them: pages move more often.
         let small = if on.runs_closures { Some(host(Schedule::Parallel)?) } else { None };
         let device = small.as_ref().unwrap_or(&on.device);
         (100..=115).try_for_each(|seed| program(seed, device))

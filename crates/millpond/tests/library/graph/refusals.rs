@@ -1,5 +1,5 @@
-//! What each misuse of graphs is answered with: a test for each. What is refused leaves everything as it was: most end
-//! with a right launch of the same graph. Misuse of captures is in `capture_refusals.rs`.
+//! The error of each misuse of graphs: a test for each. A refusal changes nothing: most tests end with a right launch
+//! of the same graph. Misuse of captures is in `capture_refusals.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,7 +39,7 @@ fn a_relaunch_with_unfreed_memory_enqueues_nothing() {
         }
         stream.synchronize()?;
         assert_eq!(count.load(Ordering::Relaxed), 1);
-        // Once the free is issued, not once it has run.
+        // Once the free is issued, even if it has not run.
         stream.free_address(out.address())?;
         let _ = exec.launch(&stream)?;
         stream.synchronize()?;
@@ -58,7 +58,7 @@ fn a_relaunch_on_another_stream_than_the_free_waits_for_nothing_but_its_order() 
         let buffer = exec.launch(&left)?.take(out)?;
         right.wait(&left.record()?)?;
         right.free(buffer)?;
-        // The addresses are free after a point of `right`: the launch comes after that on the device, whoever makes it.
+        // The addresses are free after a point of `right`. On the device, the launch comes after that on any stream.
         let buffer = exec.launch(&left)?.take(out)?;
         left.memset(buffer.write(), 3)?;
         expect(&left, buffer.read(), 3);
@@ -223,7 +223,7 @@ fn conditional_nodes_are_refused() {
     });
 }
 
-/// Launches of a graph that frees by itself are checked as frees in the launching stream.
+/// Launches of a graph that frees by itself are checked like frees on the launching stream.
 #[test]
 fn an_auto_free_before_an_unordered_consumer_is_refused() {
     each(|on| {
@@ -242,7 +242,7 @@ fn an_auto_free_before_an_unordered_consumer_is_refused() {
             text.contains("`result`") && text.contains("help: make stream") && text.contains("refusals.rs"),
             "{text}"
         );
-        // As before: still live, and the edge that was named makes it right.
+        // As before: the memory is still live, and the edge that was named is enough.
         visit(&other, out.read())?;
         stream.wait(&other.record()?)?;
         let _ = exec.launch(&stream)?;
@@ -250,7 +250,8 @@ fn an_auto_free_before_an_unordered_consumer_is_refused() {
     });
 }
 
-/// It frees at launches only: not where the exec goes, and nothing in a graph that frees all by itself.
+/// Auto-free frees at launches only: not when the instance is dropped. It changes nothing for a graph that frees all
+/// its memory.
 #[test]
 fn auto_free_leaves_what_the_last_launch_made() {
     each(|on| {
@@ -286,7 +287,7 @@ fn high_marks_are_reset_to_what_is_current() {
         let _ = instance(&graph)?.launch(&stream)?;
         stream.free_address(x.address())?;
         stream.synchronize()?;
-        // Freed is not given back: used and reserved fall with a trim.
+        // Freed memory is not given back: used and reserved fall with a trim.
         let kept = device.graph_memory();
         assert!(kept.used_bytes > 0 && kept.reserved_bytes >= kept.used_bytes);
         device.trim_graph_memory()?;
@@ -303,7 +304,7 @@ fn update(exec: &mut GraphExec, graph: &Graph) -> String {
     change(exec.update(graph).unwrap_err(), Kind::GraphRefused)
 }
 
-/// What nodes do may change; edges and kinds may not. The exec is as before.
+/// An update may change what nodes do, but not edges and kinds. The instance is as before.
 #[test]
 fn an_update_from_a_graph_of_another_shape_is_refused() {
     each(|on| {
@@ -347,7 +348,7 @@ fn an_update_from_a_graph_of_another_shape_is_refused() {
     });
 }
 
-/// Of its own graph an exec with memory nodes can be updated, of one with other memory not.
+/// An instance with memory nodes can be updated from its own graph, but not from one with other memory.
 #[test]
 fn an_update_with_other_memory_nodes_is_refused() {
     each(|on| {
@@ -376,7 +377,7 @@ fn an_update_with_other_memory_nodes_is_refused() {
     });
 }
 
-/// Names of one device mean nothing on another, also where its graphs have the same numbers.
+/// Names of one device are unknown on another, even if its graphs have the same numbers.
 #[test]
 fn names_of_another_device_are_refused() {
     each(|on| {
@@ -411,7 +412,7 @@ fn names_of_another_device_are_refused() {
     });
 }
 
-/// Graphs of two devices have the same numbers: one taken into the other would find the other's memory.
+/// Graphs of two devices have the same numbers: one inside the other would find the other's memory.
 #[test]
 fn graphs_of_another_device_are_refused() {
     each(|on| {
@@ -441,7 +442,7 @@ fn graphs_of_another_device_are_refused() {
     });
 }
 
-/// What a capture allocated that came to nothing is not taken for what the graph allocates later.
+/// A name from a failed capture does not name memory that the graph allocates later.
 #[test]
 fn names_of_a_capture_that_came_to_nothing_name_nothing() {
     each(|on| {

@@ -1,4 +1,4 @@
-//! Numbers of elements come from anywhere; what they take in bytes is counted in one place, and never wraps.
+//! Numbers of elements come from anywhere. Their size in bytes is computed in one place, and never wraps.
 
 use millpond::Error;
 use millpond::error::Invalid;
@@ -6,7 +6,7 @@ use millpond::graph::Instantiate;
 
 use crate::common::{on_every_device, visit};
 
-/// Numbers of elements of 8 bytes that take 512 bytes where a product wraps, or more than any slice may have.
+/// Numbers of elements of 8 bytes that take 512 bytes if the product wraps, or more than any slice may have.
 const HUGE: [usize; 5] = [(1 << 61) + 64, (1 << 62) + 64, (1 << 63) + 64, usize::MAX, (isize::MAX as usize) / 8 + 1];
 
 #[test]
@@ -41,7 +41,7 @@ fn what_cannot_be_counted_in_bytes_is_out_of_memory() {
     });
 }
 
-/// Elements without bytes can be as many as there are numbers.
+/// The number of elements of zero size is not limited.
 #[test]
 fn elements_without_bytes_are_never_too_many() {
     on_every_device(|on| {
@@ -54,7 +54,7 @@ fn elements_without_bytes_are_never_too_many() {
     });
 }
 
-/// The name of what no graph allocates names no memory: nobody gets slices of it.
+/// A name that no graph allocated names no memory: it gives no slices.
 #[test]
 fn a_buffer_that_no_capture_allocated_leaves_a_name_of_nothing() {
     on_every_device(|on| {

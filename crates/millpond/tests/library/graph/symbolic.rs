@@ -1,4 +1,4 @@
-//! Graphs with symbolic addresses: placed as a whole at each instantiation, each instance at addresses of its own.
+//! Graphs with symbolic addresses: placed as a whole at each instantiation, with different addresses for each instance.
 
 use millpond::check::Kind;
 use millpond::error::Invalid;
@@ -18,8 +18,8 @@ fn is_symbolic(error: &Error) -> bool {
 
 const GRANULE: usize = 2 * MIB as usize;
 
-/// A of 2 granules and B of 1, then A freed, then C of 3 while B lives: a place for each when it is made needs 6
-/// granules, all together need 4. B has bytes of 1 in the end, and C of 2: they are copied to `sinks`.
+/// A of 2 granules and B of 1, then A freed, then C of 3 while B is live. If each is placed when it is made, that needs
+/// 6 granules; placed together, 4. At the end B is filled with 1, and C with 2. They are copied to `sinks`.
 fn three(graph: &mut Graph, sinks: &[Buffer<u8>; 2]) -> Result<[MemAllocNode<u8>; 3]> {
     let a = graph.add_alloc::<u8>(&[], 2 * GRANULE)?;
     let fill = graph.add_memset(&[graph.node_of(a).unwrap()], a.write(), 1)?;
@@ -61,7 +61,7 @@ fn all_allocations_are_placed_together() {
     });
 }
 
-/// Where lives overlap the addresses are apart, and each instance has its own.
+/// Allocations with overlapping lifetimes have disjoint addresses, and each instance has its own.
 #[test]
 fn instances_have_addresses_of_their_own() {
     each(|on| {
@@ -86,7 +86,7 @@ fn instances_have_addresses_of_their_own() {
     });
 }
 
-/// Two instances run at once, and what both leave is live at once; with fixed addresses the second is refused.
+/// Two instances run at once, and the outputs of both are live at once. With fixed addresses the second is refused.
 #[test]
 fn instances_run_at_once_and_both_leave_memory() {
     each(|on| {
@@ -100,7 +100,7 @@ fn instances_run_at_once_and_both_leave_memory() {
             let (a, b) = (one.launch(&left)?.take(out)?, two.launch(&right)?.take(out)?);
             assert_ne!(a.address(), b.address());
             assert!(is_kind(&one.launch(&left).unwrap_err(), Kind::UnfreedLaunch));
-            // Nothing orders the two: each is its own allocation.
+            // The two are not ordered: each has its own allocation.
             assert_eq!(visit(&right, a.read()).unwrap_err().violation().unwrap().kind, Kind::UseBeforeAlloc);
             left.memset(a.write(), 1)?;
             expect(&right, b.read(), 5);
@@ -114,7 +114,7 @@ fn instances_run_at_once_and_both_leave_memory() {
     });
 }
 
-/// Its names mean nothing where no instance is meant; each refusal says what to do, and changes nothing.
+/// Its names are refused if no instance is meant. Each refusal gives advice, and changes nothing.
 #[test]
 fn names_are_refused_where_no_instance_is_meant() {
     each(|on| {
@@ -149,8 +149,8 @@ fn names_are_refused_where_no_instance_is_meant() {
     });
 }
 
-/// A child with symbolic addresses, in a graph with fixed ones: its memory is named there, and where it leaves none
-/// live it may be in there again and again.
+/// A child with symbolic addresses in a graph with fixed ones: the parent can name its memory. If it leaves no memory
+/// live, the parent may contain it several times.
 #[test]
 fn a_symbolic_child_has_addresses_in_its_parent() {
     each(|on| {
@@ -180,7 +180,7 @@ fn a_symbolic_child_has_addresses_in_its_parent() {
         parent.add_edge(parent.node_of(y).unwrap(), copy)?;
         parent.add_edge(out, end)?;
         assert!(is_kind(&instance(&parent).unwrap_err(), Kind::GraphRefused));
-        // Twice in a graph: with something left live no, else yes.
+        // Twice in one graph: not if it leaves memory live, otherwise yes.
         let mut twice = device.graph()?;
         let first = twice.add_child(&[], &child)?;
         twice.add_child(&[first], &child)?;
@@ -201,7 +201,7 @@ fn a_symbolic_child_has_addresses_in_its_parent() {
     });
 }
 
-/// An update keeps the addresses, and what is live.
+/// An update keeps the addresses, and the live memory.
 #[test]
 fn an_update_keeps_addresses_and_live_memory() {
     each(|on| {
@@ -245,7 +245,7 @@ fn wrong_orders_are_refused_as_with_fixed_addresses() {
     });
 }
 
-/// Two thousand lives in chains that meet: placed, run under a seeded schedule, and no byte is lost.
+/// Two thousand allocations in chains that meet: placed, run under a seeded schedule, and no byte is lost.
 #[test]
 fn many_lives_are_placed_and_keep_their_bytes() {
     each_seed(7..=7, many_lives);

@@ -1,4 +1,4 @@
-//! Several host threads and one exec: launches come one after the other, whoever makes them.
+//! Several host threads and one instance: launches come one after the other, from any thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -12,8 +12,8 @@ use super::made::{each, expect, is_kind};
 use crate::common::on_parallel_devices_that_run_closures;
 use crate::common::watchdog::ends;
 
-/// Two graphs meet on one chunk again and again, and a kernel of the one waits for what the host does after the other's
-/// launch.
+/// Two graphs use one chunk alternately. A kernel of the first waits for something that the host does after the launch
+/// of the second.
 #[test]
 fn a_launch_waits_for_no_kernel_that_waits_for_the_host() {
     on_parallel_devices_that_run_closures(|on| {
@@ -50,7 +50,7 @@ fn a_launch_waits_for_no_kernel_that_waits_for_the_host() {
     });
 }
 
-/// Each launch takes the memory to be its own for as long as it runs; two that overlapped would see each other.
+/// Each launch has the memory to itself while it runs. Two overlapping launches would see each other's bytes.
 #[test]
 fn threads_launch_one_exec_on_their_own_streams() {
     each(|on| {
@@ -95,7 +95,7 @@ fn threads_launch_one_exec_on_their_own_streams() {
     });
 }
 
-/// Of threads that race for a graph with an output one gets it at a time; the others are told that it is unfreed, or
+/// Threads compete for a graph with an output. One at a time gets it. The others get an error that it is unfreed, or
 /// that their free or launch is not ordered, and nothing is lost.
 #[test]
 fn threads_race_for_an_output() {
@@ -133,8 +133,8 @@ fn threads_race_for_an_output() {
     });
 }
 
-/// Each thread has a graph of its own, and memory changes hands by trims and uploads all the time: what is bound for a
-/// launch stays its own until that is over.
+/// Each thread has a graph of its own, and memory moves between them by trims and uploads all the time: memory bound
+/// for a launch stays the launch's own until it has completed.
 #[test]
 fn threads_launch_graphs_of_their_own_beside_trims() {
     each(|on| {
@@ -176,8 +176,8 @@ fn threads_launch_graphs_of_their_own_beside_trims() {
     });
 }
 
-/// Graphs that come to share memory, launched by threads on streams that do not know each other, while memory is
-/// trimmed: each sees its own bytes only, and nobody waits for ever.
+/// Graphs that share memory, launched by threads on unordered streams, while memory is trimmed: each sees only its own
+/// bytes, and nothing hangs.
 #[test]
 fn threads_launch_graphs_that_share_memory() {
     on_parallel_devices_that_run_closures(|on| {
@@ -193,7 +193,7 @@ fn threads_launch_graphs_that_share_memory() {
             graph.instantiate(Instantiate::default())
         };
         let execs = (1..=4).map(graph).collect::<Result<Vec<_>>>()?;
-        // In one stream, one after the other: they share.
+        // On one stream, one after the other, they share memory.
         let together = device.stream()?;
         for exec in &execs {
             let _ = exec.launch(&together)?;
@@ -223,7 +223,7 @@ fn threads_launch_graphs_that_share_memory() {
     });
 }
 
-/// A copy to the host that another thread's capture stops has not begun: nobody has to come after it.
+/// A copy to the host that another thread's capture refuses has not begun: nothing has to come after it.
 #[test]
 fn a_copy_to_the_host_is_refused_whole_or_not_at_all() {
     let device = Device::host(HostConfig::default()).unwrap();
@@ -254,7 +254,7 @@ fn a_copy_to_the_host_is_refused_whole_or_not_at_all() {
     let refused = std::thread::scope(|threads| {
         threads.spawn(|| {
             while !is_over.load(Ordering::Acquire) {
-                // A copy that is refused invalidates the capture; other streams may be waited for meanwhile.
+                // A refused copy invalidates the capture. Meanwhile the host may wait for other streams.
                 let _ = captured.begin_capture_in(CaptureMode::Relaxed);
                 let _ = captured.end_capture();
             }

@@ -1,5 +1,5 @@
-//! Nodes that no path connects run at the same time, as many as there are; and one closure runs once at a time, in
-//! however many instances, clones and children it is.
+//! Nodes without a path between them run at the same time, all of them. A closure runs once at a time, no matter how
+//! many instances, clones and children contain it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
@@ -47,7 +47,7 @@ fn nodes_without_a_path_wait_for_each_other() {
     });
 }
 
-/// Each function waits for a fill that others share a lane with, and for all other functions.
+/// Each function waits for a fill that shares a lane with others, and for all other functions.
 #[test]
 fn nodes_that_share_lanes_keep_no_function_from_another() {
     on_parallel_devices_that_run_closures(|on| {
@@ -74,7 +74,7 @@ fn nodes_that_share_lanes_keep_no_function_from_another() {
     });
 }
 
-/// A wait node waits for the outside, and that for a node of the graph.
+/// A wait node waits for an outside stream, and that waits for a node of the graph.
 #[test]
 fn event_waits_keep_no_function_from_the_outside() {
     on_parallel_devices_that_run_closures(|on| {
@@ -111,7 +111,7 @@ fn a_graph_of_more_functions_at_once_than_lanes_is_refused() {
     });
 }
 
-/// A closure that notes that it runs alone, and how often it ran.
+/// Makes a closure that checks that it runs alone, and counts its runs.
 fn alone(runs: &Arc<AtomicU32>) -> impl FnMut() + Send + 'static {
     let (runs, mut inside) = (Arc::clone(runs), AtomicU32::new(0));
     move || {
@@ -123,7 +123,8 @@ fn alone(runs: &Arc<AtomicU32>) -> impl FnMut() + Send + 'static {
     }
 }
 
-/// The first run of a closure waits for work that runs the same closure: that comes after it, and the wait is told.
+/// The first run of a closure waits for work that runs the same closure. That run comes after it, so the wait gets an
+/// error.
 fn is_told(device: &Device, instances: impl Fn(&Graph) -> Result<[GraphExec; 2]>) -> Result<()> {
     let [left, right] = [device.stream()?, device.stream()?];
     let (runs, asked) = (Arc::new(AtomicU32::new(0)), Arc::new(OnceLock::<Stream>::new()));
@@ -137,7 +138,7 @@ fn is_told(device: &Device, instances: impl Fn(&Graph) -> Result<[GraphExec; 2]>
     })?;
     let [first, second] = instances(&graph)?;
     let _ = asked.set(right.clone());
-    // The first run begins when the second is launched.
+    // The first run begins after the second one is launched.
     left.launch((), move |()| _ = gate.recv())?;
     let _ = (first.launch(&left)?, second.launch(&right)?);
     go.send(()).unwrap();
@@ -159,7 +160,7 @@ fn a_closure_that_waits_for_its_next_run_is_told() {
             around.add_child(&[], graph)?;
             Ok([instance(&around)?, instance(graph)?])
         })?;
-        // Of instances that are gone the run comes first all the same.
+        // The same for runs of dropped instances.
         is_told(device, |graph| {
             let (first, second) = (instance(graph)?, instance(graph)?);
             let mut updated = instance(graph)?;
@@ -202,7 +203,7 @@ fn a_kernel_at_two_addresses_runs_once_at_a_time() {
     });
 }
 
-/// Children without a path between them, several threads that launch, on every kind of device.
+/// Children without a path between them, and several launching threads, on every kind of device.
 #[test]
 fn a_closure_runs_once_at_a_time_wherever_it_is() {
     each(|on| {
@@ -231,7 +232,7 @@ fn a_closure_runs_once_at_a_time_wherever_it_is() {
     });
 }
 
-/// A run waits for no other closure than the one it runs again, and not for what comes after that in another instance.
+/// A run waits only for another run of the same closure, and not for nodes that come after that in another instance.
 #[test]
 fn the_next_run_waits_for_the_run_and_not_for_its_launch() {
     on_parallel_devices_that_run_closures(|on| {
@@ -240,7 +241,7 @@ fn the_next_run_waits_for_the_run_and_not_for_its_launch() {
         let mut graph = on.device.graph()?;
         let first = graph.add_host_function(&[], alone(&runs))?;
         let inner = graph.try_clone()?;
-        // The launch around the first run waits, at its end, for the host, which waits for the second run.
+        // The launch that contains the first run waits at its end for the host, which waits for the second run.
         let (go, gate) = channel::<()>();
         graph.add_host_function(&[first], move || _ = gate.recv())?;
         let [around, alone] = [instance(&graph)?, instance(&inner)?];
@@ -253,7 +254,7 @@ fn the_next_run_waits_for_the_run_and_not_for_its_launch() {
     });
 }
 
-/// Chains of which each has many nodes: those that meet are not behind others.
+/// Chains with many nodes each: nodes that meet are not behind others.
 #[test]
 fn the_ends_of_chains_meet_too() {
     ends(|| {
@@ -277,7 +278,7 @@ fn the_ends_of_chains_meet_too() {
     });
 }
 
-/// Closures outlive graphs, instances and, dropped by a launch, their device.
+/// Closures are dropped after the graphs and instances and, if a launch drops them last, after their device.
 #[test]
 fn closures_go_with_what_they_own() {
     ends(|| {

@@ -1,4 +1,4 @@
-//! Captures of several streams, by the shape of what comes of them: what is ordered, and which bytes serve again.
+//! Captures of several streams, by the shape of their graphs: the order, and which bytes are used again.
 
 use std::cell::Cell;
 
@@ -15,7 +15,7 @@ struct Captured {
     pool: Pool,
     main: Stream,
     side: Stream,
-    /// What checks copy to, with the byte that is to be found there once there was such a check.
+    /// The destinations of the checks, each with the byte to expect there once it is in use.
     sinks: [(Buffer<u32>, Cell<Option<u8>>); 4],
 }
 
@@ -31,12 +31,12 @@ impl Captured {
         stream.alloc(&self.pool, LEN).unwrap()
     }
 
-    /// `to` comes after what `from` has so far.
+    /// Makes `to` come after what `from` has so far.
     fn order(&self, from: &Stream, to: &Stream) {
         to.wait(&from.record().unwrap()).unwrap();
     }
 
-    /// Looks for `byte` at this point of the stream.
+    /// Checks for `byte` at this point of the stream.
     fn check(&self, stream: &Stream, x: &Buffer<u32>, byte: u8) -> Result<()> {
         let (sink, found) = self.sinks.iter().find(|(_, byte)| byte.get().is_none()).expect("few checks");
         stream.copy(x.read(), sink.write())?;
@@ -44,7 +44,7 @@ impl Captured {
         Ok(())
     }
 
-    /// The capture ends well, its graph runs, and the checks found what they were to find.
+    /// Ends the capture, runs its graph, and compares the results of the checks.
     fn run(&self) {
         let exec = self.main.end_capture().unwrap().instantiate(Instantiate::default()).unwrap();
         for _ in 0..2 {
@@ -97,7 +97,7 @@ fn a_side_stream_does_not_take_bytes_that_the_main_one_frees_beside_it() {
         it.side.memset(y.write(), 2).unwrap();
         it.side.free(y).unwrap();
         it.order(&it.side, &it.main);
-        // After the join both serve again.
+        // After the join both can be used again.
         let z = it.alloc(&it.main);
         assert!(z.address() == address || z.address() > 0);
         it.main.free(z).unwrap();
@@ -141,7 +141,7 @@ fn what_is_allocated_before_the_fork_is_on_both_sides() {
     });
 }
 
-/// The free must come after the uses on both sides, on whichever side it is.
+/// The free must come after the uses on both sides, on either side.
 #[test]
 fn a_free_after_a_fork_comes_after_both_sides() {
     each(|on| {
@@ -164,7 +164,7 @@ fn a_free_after_a_fork_comes_after_both_sides() {
     });
 }
 
-/// A captured free does not forget what its stream has waited for.
+/// A captured free keeps what its stream has waited for.
 #[test]
 fn a_free_keeps_what_its_stream_waited_for() {
     each(|on| {
@@ -181,7 +181,7 @@ fn a_free_keeps_what_its_stream_waited_for() {
     });
 }
 
-/// A free on one side does not make the other wait for it.
+/// A free on one side does not make the other side wait for it.
 #[test]
 fn a_free_orders_its_own_stream_alone() {
     each(|on| {
@@ -199,7 +199,7 @@ fn a_free_orders_its_own_stream_alone() {
     });
 }
 
-/// A stream that is opened for one allocation and gone again before the end of the capture.
+/// A stream is opened for one allocation and dropped again before the end of the capture.
 #[test]
 fn memory_of_a_side_stream_that_is_gone_lives_on() {
     each(|on| {
@@ -237,7 +237,7 @@ fn a_nested_fork_joins_through_its_parent() {
     });
 }
 
-/// A capture whose stream is dropped is over: nothing is refused because of it.
+/// A capture whose stream is dropped has ended: nothing is refused because of it.
 #[test]
 fn a_capture_ends_with_its_stream() {
     each(|on| {
@@ -250,7 +250,7 @@ fn a_capture_ends_with_its_stream() {
             stream.alloc::<u32>(&device.default_pool(), 16)?
         };
         drop(buffer);
-        // The stream that joined is in a capture that cannot end well, and is set free by that.
+        // The stream that joined is not captured any more.
         drop(other);
         device.synchronize()?;
         let stream = device.stream()?;
@@ -272,14 +272,14 @@ fn a_pool_of_another_device_is_refused_and_the_capture_goes_on() {
     });
 }
 
-/// A child is a snapshot: a graph may have one of itself inside, as it was before, and each names its own memory.
+/// A child is a snapshot: a graph may contain an older version of itself, and each names its own memory.
 #[test]
 fn an_older_snapshot_of_a_graph_is_inside_it() {
     each(|on| {
         let (pool, [s]) = (on.device.default_pool(), on.streams());
         let [x, y] = std::array::from_fn(|_| s.alloc::<u32>(&pool, 64).unwrap());
         let (mut inner, mut outer) = (on.device.graph()?, on.device.graph()?);
-        // The older one writes what the newer one does not name, and the other way round.
+        // The older one writes what the newer one does not name, and vice versa.
         let first = outer.add_memset(&[], x.write(), 1)?;
         inner.add_child(&[], &outer)?;
         outer.remove_node(first)?;

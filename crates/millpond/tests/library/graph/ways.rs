@@ -31,7 +31,7 @@ fn the_tour_of_a_capture() {
             right.wait(&left.record()?)?;
             expect(&right, it.read(), 2);
             left.wait(&right.record()?)?;
-            // The last one is freed by hand, the others by the next launch.
+            // The last one is freed by the program, the others by the next launch.
         }
         let it = exec.launch(&left)?.take(last)?;
         right.wait(&left.record()?)?;
@@ -57,7 +57,7 @@ fn way_1_one_stream() {
             assert!(stream.copy_to_host(buffer.read())? == count);
             stream.memset(buffer.write(), 1)?;
             expect(&stream, buffer.read(), 1);
-            // Relaunch is refused until it is freed; then it needs no waiting.
+            // A relaunch is refused until the output is freed. Then it needs no wait.
             let refused = exec.launch(&stream).unwrap_err();
             assert!(is_kind(&refused, Kind::UnfreedLaunch), "{refused}");
             stream.free(buffer)?;
@@ -82,7 +82,7 @@ fn way_2_events_between_three_streams() {
         assert!(is_kind(&free.launch(&c).unwrap_err(), Kind::FreeBeforeAlloc));
         for _ in 0..3 {
             let _ = produce.launch(&a)?;
-            // Unordered use and free are refused, with both sides.
+            // An unordered use and an unordered free are refused, with both sides.
             assert_eq!(visit(&b, out.read()).unwrap_err().violation().unwrap().kind, Kind::UseBeforeAlloc);
             b.wait(&a.record()?)?;
             expect(&b, out.read(), 7);
@@ -92,7 +92,7 @@ fn way_2_events_between_three_streams() {
             assert_eq!(free.launch(&c).unwrap_err().violation().unwrap().kind, Kind::FreeBeforeUse);
             c.wait(&b.record()?)?;
             let _ = free.launch(&c)?;
-            // Freed once: again is refused.
+            // It can be freed only once.
             assert_eq!(free.launch(&c).unwrap_err().violation().unwrap().kind, Kind::DoubleFree);
         }
         Ok(())
@@ -116,7 +116,7 @@ fn way_4_the_immediate_free() {
         stream.synchronize()?;
         device.free(refused.buffer)?;
         assert!(matches!(device.free_address(out.address()), Err(Error::InvalidArgument(_))));
-        // The exec and the graph go while the memory lives.
+        // The instance and the graph are dropped while the memory is live.
         let buffer = exec.launch(&stream)?.take(out)?;
         drop((exec, graph));
         assert_eq!(stream.copy_to_host(buffer.read())?, vec![9; LEN]);
@@ -158,7 +158,7 @@ fn way_5_producer_and_varying_consumers() {
             let expected = if which == 0 { round } else { 10 * round };
             expect(&stream, result.read(), expected);
         }
-        // A consumer on another stream that nothing orders before the relaunch.
+        // A consumer on another stream that is not ordered before the relaunch.
         other.wait(&stream.record()?)?;
         visit(&other, a.read())?;
         let refused = produce.launch(&stream).unwrap_err();

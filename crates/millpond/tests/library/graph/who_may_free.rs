@@ -1,6 +1,6 @@
-//! Who may free what: a test for each kind of memory, with an answer for each way of freeing it.
+//! The rules of who may free which memory: a test for each kind of memory, with an answer for each way to free it.
 //!
-//! What is refused leaves everything as it was: the graph is launched rightly after it.
+//! A refusal changes nothing: a right launch of the graph follows.
 
 use millpond::graph::{Graph, Instantiate, MemAllocNode};
 use millpond::{Buffer, Device, Result, Stream};
@@ -8,7 +8,7 @@ use millpond::{Buffer, Device, Result, Stream};
 use super::made::each;
 use crate::common::{Subject, visit};
 
-/// Who frees it.
+/// The way to free it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum By {
     /// `cudaFreeAsync`.
@@ -27,9 +27,9 @@ enum By {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
     Fine,
-    /// At the call (`cudaErrorInvalidValue`).
+    /// Refused at the call (`cudaErrorInvalidValue`).
     Refused,
-    /// The free node is made, and its launch is refused: the memory is not live.
+    /// The free node is made, but its launch is refused: the memory is not live.
     RefusedAtLaunch,
 }
 
@@ -41,11 +41,11 @@ struct Case {
     owner: Graph,
     memory: MemAllocNode<u32>,
     pool_memory: Option<Buffer<u32>>,
-    /// Has the free node.
+    /// The graph that has the free node.
     _other: Option<Graph>,
 }
 
-/// Two nodes: an alloc node, and one that writes its memory.
+/// Makes a graph of two nodes: an alloc node, and one that writes its memory.
 fn case(on: &Subject) -> Result<Case> {
     let device = on.device.clone();
     let stream = device.stream()?;
@@ -56,7 +56,7 @@ fn case(on: &Subject) -> Result<Case> {
 }
 
 impl Case {
-    /// The owner is launched; its exec is dropped.
+    /// Launches the owner, and drops its instance.
     fn launched(self) -> Result<Self> {
         let _ = self.owner.instantiate(Instantiate::default())?.launch(&self.stream)?;
         self.stream.synchronize()?;
@@ -86,14 +86,14 @@ impl Case {
                 let leaf = self.owner.nodes().last().copied().unwrap();
                 let name = self.name();
                 self.owner.add_free(&[leaf], name).map_err(refused)?;
-                // Once.
+                // It can be freed only once.
                 assert!(self.owner.add_free(&[leaf], self.memory).is_err());
                 Ok(())
             }
             By::OtherNode => {
                 let mut graph = self.device.graph().unwrap();
                 graph.add_free(&[], self.name()).map_err(refused)?;
-                // Once, and then not by the owner.
+                // It can be freed only once, and then not by the owner.
                 assert!(graph.add_free(&[], self.memory).is_err());
                 let by_owner = self.owner.add_free(&[], self.memory).unwrap_err();
                 assert!(by_owner.to_string().contains("has a free node for graph allocation 0 of"), "{by_owner}");
@@ -102,7 +102,7 @@ impl Case {
         }
     }
 
-    /// As a free node names it: memory of a pool has no such name.
+    /// Returns its name for a free node. Memory of a pool has no such name.
     fn name(&mut self) -> MemAllocNode<u32> {
         self.pool_memory.take().map_or(self.memory, Buffer::into_alloc_node)
     }
@@ -118,12 +118,12 @@ impl Case {
         let (graph, ()) = self
             .stream
             .capture(|s| {
-                // By its address; or by its name, where nothing is live there.
+                // By its address, or by its name if nothing is live there.
                 answer = s.free_address(address).or_else(|error| match self.pool_memory {
                     Some(_) => Err(error),
                     None => s.free_alloc_node(memory),
                 });
-                // The capture goes on, whatever the answer.
+                // The capture goes on with any answer.
                 visit(s, ())
             })
             .unwrap();
@@ -133,7 +133,8 @@ impl Case {
     }
 }
 
-/// One row: answers by stream, host, captured free, the owner's free node, another graph's free node.
+/// Checks one row: the answers for a stream, the host, a captured free, a free node of the owner and one of another
+/// graph.
 fn row(make: impl Fn(&Subject) -> Result<Case>, answers: [Answer; 5]) {
     each(|on| {
         for (by, expected) in [By::Stream, By::Host, By::Capture, By::OwnNode, By::OtherNode].into_iter().zip(answers) {
@@ -161,7 +162,7 @@ fn memory_of_an_alloc_node_that_no_graph_frees_once_it_is_launched() {
     row(|on| case(on)?.launched(), [Fine, Fine, Fine, Fine, Fine]);
 }
 
-/// Nodes may name it before it is live; what they do is looked at when they are launched.
+/// Nodes may name it before it is live. Their uses are checked when they are launched.
 #[test]
 fn memory_of_an_alloc_node_before_the_first_launch() {
     row(case, [Refused, Refused, RefusedAtLaunch, Fine, RefusedAtLaunch]);
@@ -186,7 +187,7 @@ fn memory_that_another_graph_frees() {
     row(make, [Fine, Fine, Refused, Refused, Refused]);
 }
 
-/// It is freed once; until the next launch it is not live.
+/// It is freed once. It is not live until the next launch.
 #[test]
 fn memory_that_was_freed_since_the_launch() {
     let make = |on: &Subject| {
@@ -197,7 +198,7 @@ fn memory_that_was_freed_since_the_launch() {
     row(make, [Refused, Refused, RefusedAtLaunch, Fine, RefusedAtLaunch]);
 }
 
-/// A free node that is gone frees nothing: removed, its graph dropped, or captured in vain.
+/// A free node that no longer exists frees nothing: removed, its graph dropped, or in a capture that failed.
 #[test]
 fn memory_whose_free_node_is_gone() {
     each(|on| {
@@ -222,7 +223,7 @@ fn memory_whose_free_node_is_gone() {
     });
 }
 
-/// A child leaves its memory to its parent.
+/// The memory of a child belongs to its parent.
 #[test]
 fn memory_of_a_child_graph_is_freed_by_its_parent() {
     each(|on| {

@@ -1,5 +1,5 @@
-//! Wrong graphs are refused when they are built or launched: what a person is told, case by case. Each message names
-//! both sides with their places, and what is missing between them.
+//! Wrong graphs are refused when they are built or launched: the messages, case by case. Each message names both sides
+//! with their places, and the missing order between them.
 
 use millpond::check::Kind;
 use millpond::graph::{CaptureMode, GraphNode, Instantiate, MemAllocNode};
@@ -13,7 +13,7 @@ fn device(on: &Subject) -> (&Device, Stream, Stream) {
     (&on.device, a, b)
 }
 
-/// Each of the parts is in the message, in this order.
+/// Asserts that the message contains each of the parts, in this order.
 #[track_caller]
 fn assert_says(error: &dyn std::fmt::Debug, parts: &[&str]) {
     let text = format!("{error:?}");
@@ -24,7 +24,7 @@ fn assert_says(error: &dyn std::fmt::Debug, parts: &[&str]) {
     }
 }
 
-/// A graph with one named allocation, its alloc node, and a named fill that writes it, with no edge between.
+/// Makes a graph with one named allocation, its alloc node, and a named fill that writes it, with no edge between them.
 fn pair(device: &Device) -> Result<(millpond::graph::Graph, MemAllocNode<u32>, GraphNode, GraphNode)> {
     let mut graph = device.graph()?;
     let x = graph.add_alloc::<u32>(&[], 16)?;
@@ -51,7 +51,7 @@ fn a_use_without_a_path_from_the_alloc_node() {
             "help: add an edge from mem alloc `activations` to memset `zero`",
         ];
         assert_says(&refused, &parts);
-        // In a capture at its line.
+        // In a capture, at its line.
         a.begin_capture_in(CaptureMode::Relaxed)?;
         b.wait(&a.record()?)?;
         let x = a.alloc::<u32>(&device.default_pool(), 16)?;
@@ -59,7 +59,7 @@ fn a_use_without_a_path_from_the_alloc_node() {
         let refused = visit(&b, x.read()).unwrap_err();
         assert_eq!(kind(&refused), Kind::UseBeforeAlloc);
         assert_says(&refused, &["`x`", "is read by kernel node 1 (", "before it captures kernel node 1 ("]);
-        // In a child graph: by the path to it.
+        // In a child graph, by the path to it.
         let mut parent = device.graph()?;
         parent.add_child(&[], &graph)?;
         assert_says(
@@ -102,7 +102,7 @@ fn a_free_without_a_path_from_every_use() {
     });
 }
 
-/// Every use that is missing is listed, not the first alone.
+/// Every missing edge is listed, not only the first.
 #[test]
 fn every_missing_edge_is_a_fault() {
     each(|on| {
@@ -137,7 +137,7 @@ fn two_frees() {
             &device.graph()?.add_free(&[], x).unwrap_err(),
             &["graph 0 has a free node for its graph allocation 0 already"],
         );
-        // One in the graph and one in its child, found when they come together.
+        // One node in the graph and one in its child: the fault is found when the two are combined.
         let mut parent = device.graph()?;
         let child = parent.add_child(&[], &graph)?;
         parent.add_free(&[child], x)?;
@@ -270,7 +270,7 @@ fn an_auto_free_relaunch_while_a_consumer_is_not_ordered_before_it() {
     });
 }
 
-/// The node that uses it is named, whether its place serves another allocation by now or not.
+/// The node that uses it is named, no matter if another allocation has its place by now.
 #[test]
 fn a_kernel_captured_with_memory_that_was_freed_since() {
     each(|on| {
@@ -302,7 +302,8 @@ fn a_kernel_captured_with_memory_that_was_freed_since() {
     });
 }
 
-/// A node is added for memory that was freed: with what came after in the same place, and the free if it was the last.
+/// A node is added for memory that was freed. The message has the next allocation in that place, and the free if it was
+/// the last one.
 #[test]
 fn a_node_for_memory_that_was_freed_before() {
     each(|on| {
@@ -325,7 +326,7 @@ fn a_node_for_memory_that_was_freed_before() {
     });
 }
 
-/// What the graph does to outside memory, unordered with a stream: the node is named, too.
+/// A graph's use of outside memory that is not ordered after a stream: the node is named, too.
 #[test]
 fn a_node_that_is_not_ordered_after_a_stream() {
     each(|on| {
@@ -343,7 +344,7 @@ fn a_node_that_is_not_ordered_after_a_stream() {
     });
 }
 
-/// What a launch did before, unordered with a stream: its node is named, as long as the instance has that node.
+/// A use by an earlier launch that is not ordered with a stream: its node is named, as long as the instance has it.
 #[test]
 fn a_node_of_an_earlier_launch() {
     each(|on| {
@@ -375,7 +376,7 @@ fn a_node_of_an_earlier_launch() {
     });
 }
 
-/// The same of what a launch freed.
+/// The same for a free of a launch.
 #[test]
 fn a_free_node_of_an_earlier_launch() {
     each(|on| {
@@ -392,7 +393,7 @@ fn a_free_node_of_an_earlier_launch() {
     });
 }
 
-/// The same of what a launch freed by itself.
+/// The same for an auto-free of a launch.
 #[test]
 fn an_auto_free_of_an_earlier_launch() {
     each(|on| {

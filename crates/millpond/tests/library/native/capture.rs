@@ -1,4 +1,4 @@
-//! Foreign code in captures: what reaches the device's stream becomes a node.
+//! Other code in captures: its work on the device's stream becomes a node.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -54,7 +54,7 @@ fn foreign_work_is_captured_with_memory_in_between() -> Result<()> {
     Ok(())
 }
 
-/// Work that reaches the stream by other ways, after it was declared.
+/// Work that is submitted to the stream by other means, after it was declared.
 #[test]
 fn declared_work_is_captured_up_to_the_next_call() -> Result<()> {
     let Some(subject) = subject() else { return Ok(()) };
@@ -71,7 +71,7 @@ fn declared_work_is_captured_up_to_the_next_call() -> Result<()> {
         foreign.fill(native, x.address(), 256, 4);
         foreign.fill(native, x.address() + 256, 256, 4);
         s.copy(x.read(), y.write())?;
-        // With nothing behind it, and with the capture's end behind it.
+        // One declaration followed by no work, and one followed by the end of the capture.
         s.declare(y.read())?;
         s.declare(x.write())?;
         foreign.fill(native, x.address(), 512, 5);
@@ -92,7 +92,7 @@ fn declared_work_is_captured_up_to_the_next_call() -> Result<()> {
     Ok(())
 }
 
-/// A graph with event nodes runs node by node, its foreign parts too.
+/// A graph with event nodes runs node by node, including the nodes of other code.
 #[test]
 fn event_nodes_and_foreign_work_go_together() -> Result<()> {
     let Some(subject) = subject() else { return Ok(()) };
@@ -129,7 +129,7 @@ fn foreign_code_that_fails_leaves_both_sides_usable() -> Result<()> {
         let refuse = |queue: &millpond::raw::Queue<'_>, _| {
             let RawStream(native) = queue.raw_stream();
             foreign.fill(native, x.address(), 64, 9);
-            // A closure would run once, and the graph many times.
+            // A closure would run once, but the graph many times.
             queue.host_function(|| ())
         };
         // SAFETY: the fill writes the declared memory.
@@ -147,7 +147,7 @@ fn foreign_code_that_fails_leaves_both_sides_usable() -> Result<()> {
     expect(&stream, &x, 1);
     let _ = exec.launch(&stream)?;
     expect(&stream, &x, 6);
-    // A capture that is thrown away.
+    // A capture that is abandoned.
     stream.begin_capture()?;
     fill_by(foreign, &stream, &x, 8)?;
     stream.declare(x.write())?;
@@ -159,7 +159,7 @@ fn foreign_code_that_fails_leaves_both_sides_usable() -> Result<()> {
     Ok(())
 }
 
-/// The device goes on while foreign code is captured: its memory, its other streams, questions about this one.
+/// While other code is captured, the device works on: its memory, its other streams, queries about this one.
 #[test]
 fn other_streams_go_on_meanwhile() -> Result<()> {
     let Some(subject) = subject() else { return Ok(()) };
@@ -171,12 +171,12 @@ fn other_streams_go_on_meanwhile() -> Result<()> {
     let freed = stream.alloc::<u8>(&pool, 64 << 20)?;
     stream.memset(freed.write(), 1)?;
     stream.free(freed)?;
-    // In another mode it would forbid to synchronise the other stream.
+    // In another mode, synchronising the other stream would be forbidden.
     stream.begin_capture_in(CaptureMode::Relaxed)?;
     let submit = |queue: &millpond::raw::Queue<'_>, _| {
         let RawStream(native) = queue.raw_stream();
         foreign.fill(native, x.address(), 2048, 5);
-        // Memory that was freed on the capturing stream is asked for, and new memory is mapped.
+        // Memory that was freed on the capturing stream is requested, and new memory is mapped.
         let y = other.alloc::<u8>(&pool, 64 << 20)?;
         let z = other.alloc::<u8>(&pool, 128 << 20)?;
         other.memset(y.write(), 6)?;
@@ -196,7 +196,7 @@ fn other_streams_go_on_meanwhile() -> Result<()> {
     Ok(())
 }
 
-/// Between a declaration and its stream's next call other streams of the capture go on: their nodes stay what they are.
+/// Between a declaration and its stream's next call, other streams of the capture go on. Their nodes are kept.
 #[test]
 fn nodes_behind_an_open_declaration_are_kept() -> Result<()> {
     let Some(subject) = subject() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Contexts: memory is the device's, whichever context a stream is of and whichever is current on the thread.
+//! Contexts: memory belongs to the device, no matter which context a stream has or which is current on the thread.
 
 use millpond::check::Kind;
 use millpond::config::StreamKind;
@@ -25,7 +25,7 @@ impl Program {
         *unsafe { self.0.get::<F>(name) }.unwrap()
     }
 
-    /// A context, which is current from now on.
+    /// Creates a context and makes it current.
     fn create_context(&self, device: u32) -> Context {
         let mut context = Context::default();
         let create = self.function::<unsafe extern "C" fn(*mut Context, u32, i32) -> Code>("cuCtxCreate_v2");
@@ -54,7 +54,7 @@ impl Program {
         assert_eq!(unsafe { set(context) }, Code::SUCCESS);
     }
 
-    /// A stream of the current context.
+    /// Opens a stream of the current context.
     fn open_stream(&self) -> u64 {
         let mut stream = Native::default();
         let open = self.function::<unsafe extern "C" fn(*mut Native, u32) -> Code>("cuStreamCreate");
@@ -96,7 +96,7 @@ fn memory_of_one_context_is_used_and_freed_in_another() {
     let native = program.open_stream();
     let elsewhere = adopt(&device, native);
 
-    // Made in the primary context, used and freed in the other.
+    // Allocated in the primary context, used and freed in the other.
     let x = own.alloc::<u8>(&pool, BYTES).unwrap();
     own.memset(x.write(), 3).unwrap();
     let early = elsewhere.memset(x.write(), 4).unwrap_err();
@@ -107,7 +107,7 @@ fn memory_of_one_context_is_used_and_freed_in_another() {
     let refused = own.free(x).unwrap_err();
     elsewhere.free(refused.buffer).unwrap();
 
-    // The other way, and the memory of both is the device's.
+    // The other way, and the memory of both belongs to the device.
     let y = elsewhere.alloc::<u8>(&pool, BYTES).unwrap();
     elsewhere.memset(y.write(), 5).unwrap();
     assert_eq!(pool.statistics().used_bytes, BYTES as u64);
@@ -124,7 +124,7 @@ fn memory_of_one_context_is_used_and_freed_in_another() {
     program.destroy_context(other);
 }
 
-/// Destroying the stream and the context that allocated leaves the memory as it is.
+/// If the allocating stream and context are destroyed, the memory stays as it is.
 #[test]
 fn memory_outlives_the_context_that_allocated_it() {
     let Some((device, program, config)) = open() else { return };
@@ -143,7 +143,7 @@ fn memory_outlives_the_context_that_allocated_it() {
     program.destroy_context(other);
     program.set_current(before);
 
-    // Its events answer still, and the device is not lost.
+    // Its events still answer, and the device is not lost.
     own.wait(&made).unwrap();
     assert!(made.synchronize().is_ok() && made.is_over().unwrap());
     expect(&own, &x, 6);
@@ -157,7 +157,7 @@ fn memory_outlives_the_context_that_allocated_it() {
     assert_eq!(pool.statistics().reserved_bytes, 0);
 }
 
-/// The device of an allocation is the pool's and the stream's, never the one that the thread has current.
+/// An allocation is on the device of the pool and the stream, never on the one that is current on the thread.
 #[test]
 fn the_current_context_says_nothing() {
     let Some((device, program, config)) = open() else { return };
@@ -178,13 +178,13 @@ fn the_current_context_says_nothing() {
         pool.trim_to(0).unwrap();
         assert_eq!(program.current(), context);
     }
-    // On a thread without any.
+    // On a thread without a context.
     let freed = std::thread::scope(|scope| {
         let work = || stream.alloc::<u8>(&pool, BYTES).and_then(|x| Ok(stream.free(x)?));
         scope.spawn(work).join().unwrap()
     });
     freed.unwrap();
-    // A stream of the stranger is not a stream of this device.
+    // A stream of the other device is not a stream of this device.
     program.set_current(currents[1]);
     let native = program.open_stream();
     // SAFETY: an open stream; it is refused.

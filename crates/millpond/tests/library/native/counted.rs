@@ -1,11 +1,11 @@
-//! What graphs cost in calls of the library, counted by `fakecuda`: a call more shows here.
+//! The library calls that graphs cost, as counted by `fakecuda`: one more call shows here.
 
 use millpond::graph::{Graph, GraphNode, Instantiate, MemAllocNode};
 use millpond::{Buffer, Device, MIB, Result, Stream};
 
 use super::{Subject, expect, subject};
 
-/// What is counted: all that memory, graphs and their launches could need.
+/// The counted functions: all that memory, graphs and their launches could need.
 const NAMES: [&str; 18] = [
     "cuMemAddressReserve",
     "cuMemCreate",
@@ -27,7 +27,7 @@ const NAMES: [&str; 18] = [
     "cuCtxGetCurrent",
 ];
 
-/// A device that counts its calls; none on a GPU.
+/// Returns a device that counts its calls, or `None` on a GPU.
 fn counting() -> Option<Subject> {
     if std::env::var("MILLPOND_TEST_DEVICE").is_ok_and(|device| !matches!(device.as_str(), "" | "fake")) {
         eprintln!("skipped: only fakecuda counts calls");
@@ -36,7 +36,7 @@ fn counting() -> Option<Subject> {
     subject()
 }
 
-/// What `act` does to the library, as `cuMemMap 2, cuGraphLaunch 1`.
+/// Runs `act`. Returns its library calls as `cuMemMap 2, cuGraphLaunch 1`.
 fn calls<R>(act: impl FnOnce() -> Result<R>) -> Result<(R, String)> {
     let hooks = fakecuda::Hooks::load();
     let before = NAMES.map(|name| hooks.calls(name));
@@ -46,7 +46,7 @@ fn calls<R>(act: impl FnOnce() -> Result<R>) -> Result<(R, String)> {
     Ok((done, made.join(", ")))
 }
 
-/// Fills of 4 MiB, one after the other, with lives that reach into the next.
+/// Makes a graph of fills of 4 MiB, one after the other, each of whose memory is live in the next.
 fn chain(device: &Device, length: usize) -> Result<Graph> {
     let mut graph = device.graph()?;
     let (mut last, mut before) = (Vec::new(), None);
@@ -72,7 +72,7 @@ fn a_graph_like_one_before_maps_nothing() -> Result<()> {
             let (graph, built) = calls(|| chain(device, length))?;
             let (exec, made) = calls(|| graph.instantiate(Instantiate::default()))?;
             let (_, launched) = calls(|| exec.launch(&stream).map(drop))?;
-            // The first takes chunks, the second has other addresses; from then on there is both from those before.
+            // The first graph takes chunks, the second has other addresses. From then on both are reused.
             if round >= 2 {
                 assert_eq!((&*built, &*made), ("", ""));
                 assert_eq!(
@@ -94,7 +94,7 @@ fn a_graph_like_one_before_maps_nothing() -> Result<()> {
     Ok(())
 }
 
-/// Outputs of 64 KiB, each filled with a value once the one before is.
+/// Makes a graph with outputs of 64 KiB, each filled with a value after the one before.
 fn producer(device: &Device, values: &[u8]) -> Result<(Graph, Vec<MemAllocNode<u8>>)> {
     let mut graph = device.graph()?;
     let (mut last, mut outs): (Vec<GraphNode>, _) = (Vec::new(), Vec::new());
@@ -107,7 +107,7 @@ fn producer(device: &Device, values: &[u8]) -> Result<(Graph, Vec<MemAllocNode<u
     Ok((graph, outs))
 }
 
-/// Launches it twice, and asserts that each output has its value.
+/// Launches it twice, and asserts that each output has its value. Returns the calls.
 fn run(stream: &Stream, graph: &Graph, outs: &[MemAllocNode<u8>], values: &[u8]) -> Result<String> {
     let exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true))?;
     let (_, first) = calls(|| exec.launch(stream).map(drop))?;
@@ -147,7 +147,7 @@ fn fills_that_something_comes_between_stay_apart() -> Result<()> {
     let mut graph = device.graph()?;
     let outs: Vec<_> = (0..4).map(|_| graph.add_alloc::<u8>(&[], 512)).collect::<Result<_>>()?;
     let allocs: Vec<GraphNode> = outs.iter().map(|out| graph.node_of(*out).expect("its own")).collect();
-    // A copy into the first after its fill; the second's fill comes after both, so does the third's after two fills.
+    // A copy into the first output after its fill. The second fill comes after both, and the third after two fills.
     let first = graph.add_memset(&[allocs[0]], outs[0].write(), 1)?;
     let copied = graph.add_copy(&[first], source.read(), outs[0].write())?;
     let second = graph.add_memset(&[first, copied, allocs[1]], outs[1].write(), 1)?;

@@ -1,4 +1,4 @@
-//! Every driver call fails once, in a program of graphs: what failed can be done again, and nothing is lost.
+//! Every driver call fails once, in a program of graphs: a failed call can be repeated, and nothing is lost.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn every_call_fails_once() {
         let driver: Arc<dyn Driver> = Arc::new(CudaDriver::new(config).expect("a CUDA device"));
         let driver = Arc::new(Failing::new(driver));
         driver.fail_at(n);
-        // Shown where the program fails.
+        // Printed in case the program fails.
         eprintln!("call {n} is to fail");
         let device = again(|| Device::with_driver(driver.clone(), DeviceConfig::default()));
         program(&device, &foreign);

@@ -1,5 +1,5 @@
-//! Random graphs of fills and copies: whichever fills are joined, each launch leaves what its nodes say, in the order
-//! of their edges. That some are joined is counted in `counted`.
+//! Random graphs of fills and copies: no matter which fills are joined, each launch has the results of its nodes, in
+//! the order of their edges. `counted` checks that some are joined.
 
 use fastrand::Rng;
 use millpond::graph::{Graph, GraphNode, Instantiate, MemAllocNode};
@@ -7,13 +7,13 @@ use millpond::{Buffer, Device, MIB, Result, Stream};
 
 use super::{expect, subject};
 
-/// A graph with the value that each of its outputs has in the end.
+/// A graph with the final value of each of its outputs.
 struct Made {
     graph: Graph,
     outs: Vec<(MemAllocNode<u8>, u8)>,
 }
 
-/// An edge is there once.
+/// Removes duplicate edges.
 fn once(mut after: Vec<GraphNode>) -> Vec<GraphNode> {
     let mut seen = Vec::new();
     after.retain(|node| {
@@ -25,14 +25,15 @@ fn once(mut after: Vec<GraphNode>) -> Vec<GraphNode> {
     after
 }
 
-/// Outputs beside each other, filled and copied in a random order with the edges that this needs, and some more.
+/// Makes a graph of outputs side by side, filled and copied in a random order with the edges that this needs, and some
+/// more.
 fn made(device: &Device, seed: u64) -> Result<Made> {
     const BYTES: usize = 512;
     let mut random = Rng::with_seed(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let mut graph = device.graph()?;
     let count = 2 + random.usize(..6);
     let outs: Vec<MemAllocNode<u8>> = (0..count).map(|_| graph.add_alloc(&[], BYTES)).collect::<Result<_>>()?;
-    // Of each output its value, its last writer, and who read it since.
+    // For each output its value, its last writer, and its readers since.
     let first = |out: &MemAllocNode<u8>| (0, graph.node_of(*out).expect("its own"), Vec::new());
     let mut state: Vec<(u8, GraphNode, Vec<GraphNode>)> = outs.iter().map(first).collect();
     let mut nodes: Vec<GraphNode> = Vec::new();
@@ -84,7 +85,7 @@ fn every_launch_leaves_what_its_nodes_say() -> Result<()> {
         let graph = made(device, seed)?;
         launch_and_look(&graph, &stream, 2)?;
         if seed % 3 == 0 {
-            // Others take its memory in the meantime.
+            // Other graphs take its memory in the meantime.
             let mut other = device.graph()?;
             let x = other.add_alloc::<u8>(&[], 4 * MIB as usize)?;
             let alloc = other.node_of(x).expect("its own");
@@ -97,7 +98,7 @@ fn every_launch_leaves_what_its_nodes_say() -> Result<()> {
         }
         launch_and_look(&graph, &stream, 1)?;
         drop(graph);
-        // The same graph anew.
+        // The same graph again.
         launch_and_look(&made(device, seed)?, &stream, 2)?;
     }
     stream.synchronize()

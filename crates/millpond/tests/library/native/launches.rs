@@ -1,4 +1,4 @@
-//! Launches: one call each, with the same outcome as node by node.
+//! Launches: one call each, with the same result as node by node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -58,7 +58,7 @@ fn edges_through_memory_nodes_and_joins_are_kept() -> Result<()> {
     let (device, stream) = (&subject.device, subject.device.stream()?);
     let out = stream.alloc::<u8>(&device.default_pool(), 8 * 256)?;
     let mut graph = device.graph()?;
-    // Eight fills, joined by a node that does nothing, behind which each is copied; and by frees in a row.
+    // Eight fills, joined by an empty node, after which each is copied; and frees one after the other.
     let (mut parts, mut fills) = (Vec::new(), Vec::new());
     for part in 0..8u8 {
         let x = graph.add_alloc::<u8>(&[], 256)?;
@@ -108,7 +108,7 @@ fn outputs_are_taken_freed_and_freed_by_the_next_launch() -> Result<()> {
         let x = launch.take(outs[4])?;
         expect(&stream, &x, 5);
         other.wait(&stream.record()?)?;
-        // Read on another stream, with nothing that orders the next launch's own free after it.
+        // Read on another stream, and the next launch's own free is not ordered after that.
         expect(&other, &x, 5);
         let _leaked = x.into_address();
     }
@@ -124,7 +124,7 @@ fn outputs_are_taken_freed_and_freed_by_the_next_launch() -> Result<()> {
     Ok(())
 }
 
-/// A device refuses nodes of memory that is not there. Of the outside it need be there at a launch alone.
+/// A device refuses nodes for memory that does not exist. Outside memory has to exist only at a launch.
 #[test]
 fn memory_from_outside_need_not_be_there_before_a_launch() -> Result<()> {
     let Some(subject) = subject() else { return Ok(()) };
@@ -147,7 +147,7 @@ fn memory_from_outside_need_not_be_there_before_a_launch() -> Result<()> {
     reading.upload(&stream)?;
     let _ = reading.launch(&stream)?;
 
-    // A pool's memory that went back before the graph is instantiated.
+    // A pool's memory that was given back before the graph is instantiated.
     let pool = device.pool(PoolConfig::default())?;
     let gone = stream.alloc::<u8>(&pool, 4 << 20)?;
     let mut graph = device.graph()?;

@@ -1,7 +1,7 @@
-//! Graphs as graphs of the device's own, foreign code in captures, contexts: CUDA only, over `fakecuda` or on a GPU.
+//! The device's own graphs, other code in captures, and contexts: CUDA only, over `fakecuda` or on a GPU.
 //!
-//! `MILLPOND_TEST_DEVICE` picks one as elsewhere: `cuda` a GPU, `fake` or nothing `fakecuda`. The foreign code is a
-//! second driver over the same context, which takes over the stream that it is handed.
+//! `MILLPOND_TEST_DEVICE` selects as elsewhere: `cuda` a GPU, `fake` or nothing `fakecuda`. The other code is a second
+//! driver over the same context, which adopts the stream that it is given.
 
 mod capture;
 mod contexts;
@@ -22,18 +22,18 @@ use millpond_driver::{CudaDriver, Driver, Peer, RawStream};
 
 use crate::common;
 
-/// A device, and foreign code on it.
+/// A device, and other code on it.
 struct Subject {
     device: Device,
     foreign: Foreign,
 }
 
-/// Work that Millpond knows nothing of.
+/// Code that submits work without Millpond.
 #[derive(Clone)]
 struct Foreign(Arc<CudaDriver>);
 
 impl Foreign {
-    /// A fill of device memory.
+    /// Fills device memory.
     fn fill(&self, native: u64, at: u64, bytes: u64, value: u8) {
         let Some(Peer::Cuda(ordinal)) = self.0.peer() else { panic!("it is a CUDA device") };
         let library = library();
@@ -45,10 +45,10 @@ impl Foreign {
     }
 }
 
-/// The library as the program knows it.
+/// The library as the program uses it.
 struct Library(libloading::Library);
 
-/// Whether the tests are of real devices.
+/// Returns `true` if the tests use real devices.
 fn is_real() -> bool {
     std::env::var("MILLPOND_TEST_DEVICE").is_ok_and(|wish| wish == "cuda")
 }
@@ -65,7 +65,7 @@ impl Library {
         *unsafe { self.0.get::<F>(name) }.expect("a function of the library")
     }
 
-    /// Does something while a device's primary context is the current one.
+    /// Runs `act` while a device's primary context is current.
     fn in_primary<R>(&self, ordinal: i32, act: impl FnOnce() -> R) -> R {
         let mut context = Context::default();
         let retain = self.function::<unsafe extern "C" fn(*mut Context, i32) -> Code>("cuDevicePrimaryCtxRetain");
@@ -86,7 +86,7 @@ impl Library {
 
 type ByContext = unsafe extern "C" fn(Context) -> Code;
 
-/// The settings of a device that no other test uses; none where another kind of device is to be tested.
+/// Returns the settings of a device that no other test uses, or `None` if another kind of device is to be tested.
 fn config() -> Option<CudaConfig> {
     match std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default().as_str() {
         "" | "fake" => Some(common::fake()),
@@ -107,7 +107,7 @@ fn subject() -> Option<Subject> {
     Some(Subject { device: Device::cuda_with(config, DeviceConfig::default()).expect("a CUDA device"), foreign })
 }
 
-/// Foreign code fills a buffer on a stream.
+/// Makes the other code fill a buffer on a stream.
 fn fill_by(foreign: &Foreign, stream: &Stream, x: &millpond::Buffer<u8>, value: u8) -> Result<()> {
     let fill = |queue: &Queue<'_>, _| {
         let RawStream(native) = queue.raw_stream();

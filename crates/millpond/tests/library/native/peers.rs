@@ -1,4 +1,4 @@
-//! Two CUDA devices, with every call of either driver made to fail in turn: what failed can be done again, no grant and
+//! Two CUDA devices, with every call of either driver failing in turn: a failed call can be repeated, and no grant and
 //! no memory is lost.
 
 use std::sync::Arc;
@@ -67,7 +67,7 @@ fn every_call_of_either_device_fails_once() {
                 let device = again(|| Device::with_driver(driver.clone(), DeviceConfig::default()));
                 (driver, device)
             };
-            // Shown where the program fails.
+            // Printed in case the program fails.
             eprintln!("call {n} of the {} device is to fail", if fails_here { "first" } else { "second" });
             let ((here, first), (there, second)) = (open(first, fails_here), open(second, !fails_here));
             program(&first, &second);

@@ -1,5 +1,5 @@
-//! Streams that the program submits to as well: nothing is taken for known of them, and captures of the program's own
-//! are left alone.
+//! Streams to which the program submits work as well: Millpond assumes nothing about them, and leaves the program's own
+//! captures alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,18 +37,18 @@ impl Theirs {
         Theirs { library, ordinal, native: native.0 as u64 }
     }
 
-    /// Taken over; to be dropped before this.
+    /// Adopts the stream. The result must be dropped before this.
     fn adopt(&self, device: &Device) -> Stream {
-        // SAFETY: it is open until this goes.
+        // SAFETY: it is open until this is dropped.
         unsafe { device.adopt_stream(self.native, StreamKind::NonBlocking) }.expect("an open stream")
     }
 
-    /// Keeps it busy until the answer is dropped.
+    /// Keeps it busy until the returned sender is dropped.
     fn hold(&self) -> Sender<()> {
         let (go, gate) = channel::<()>();
         let data = Box::into_raw(Box::new(gate));
         unsafe extern "C" fn wait(data: *mut std::ffi::c_void) {
-            // SAFETY: made below, and called once.
+            // SAFETY: it is made below, and the function is called once.
             let gate = unsafe { Box::from_raw(data.cast::<std::sync::mpsc::Receiver<()>>()) };
             let _ = gate.recv();
         }
@@ -56,7 +56,7 @@ impl Theirs {
         type Launch = unsafe extern "C" fn(Native, Call, *mut std::ffi::c_void) -> Code;
         let launch = self.library.function::<Launch>("cuLaunchHostFunc");
         let stream = Native(self.native as usize);
-        // SAFETY: an open stream; the call takes what the pointer names.
+        // SAFETY: an open stream; the function takes ownership of the pointer's value.
         let launched = self.library.in_primary(self.ordinal, || unsafe { launch(stream, wait, data.cast()) });
         assert_eq!(launched, Code::SUCCESS);
         go
@@ -86,7 +86,7 @@ impl Drop for Theirs {
     }
 }
 
-/// Whether a stream is idle after some time.
+/// Returns `true` if a stream is idle after some time.
 fn rests(stream: &Stream) -> bool {
     (0..30).any(|_| {
         std::thread::sleep(Duration::from_millis(2));
@@ -94,7 +94,7 @@ fn rests(stream: &Stream) -> bool {
     })
 }
 
-/// A wait for `event`, which `go` holds back, is made on the device.
+/// Asserts that a wait for `event`, which `go` holds back, is made on the device.
 fn expect_waited(waiting: &Stream, event: &Event, go: Sender<()>) -> Result<()> {
     waiting.wait(event)?;
     assert!(!rests(waiting), "it waits for the program's work");
@@ -103,7 +103,7 @@ fn expect_waited(waiting: &Stream, event: &Event, go: Sender<()>) -> Result<()> 
     waiting.synchronize()
 }
 
-/// Work that only the program knows lies between two records of one stream.
+/// The program submits work between two records of one stream, without Millpond.
 #[test]
 fn each_record_of_a_shared_stream_is_new() -> Result<()> {
     let Some(Subject { device, foreign }) = subject() else { return Ok(()) };
@@ -112,7 +112,7 @@ fn each_record_of_a_shared_stream_is_new() -> Result<()> {
     right.wait(&left.record()?)?;
     let go = theirs.hold();
     expect_waited(&right, &left.record()?, go)?;
-    // The host was told of all that the stream had.
+    // The host has waited for everything on the stream.
     left.synchronize()?;
     device.synchronize()?;
     let go = theirs.hold();
@@ -134,7 +134,7 @@ fn a_stream_whose_handle_is_out_is_shared() -> Result<()> {
     Ok(())
 }
 
-/// The legacy default stream's work is in every record of the streams that it ties.
+/// Every record of a blocking stream covers the legacy default stream's work.
 #[test]
 fn the_legacy_streams_work_is_in_the_streams_that_it_ties() -> Result<()> {
     let Some(Subject { device, foreign }) = subject() else { return Ok(()) };
@@ -151,7 +151,8 @@ fn the_legacy_streams_work_is_in_the_streams_that_it_ties() -> Result<()> {
     Ok(())
 }
 
-/// Work that was declared and is submitted only afterwards is not over before it began, whoever asks in between.
+/// Work that is submitted only after its declaration does not count as completed before it begins, even if another
+/// request queries the stream in between.
 #[test]
 fn declared_work_is_not_over_before_it_is_submitted() -> Result<()> {
     let Some(Subject { device, foreign }) = subject() else { return Ok(()) };
@@ -163,7 +164,7 @@ fn declared_work_is_not_over_before_it_is_submitted() -> Result<()> {
     let address = x.address();
     left.wait(&right.record()?)?;
     left.declare(x.write())?;
-    // Another request asks how far the streams are.
+    // Another request queries the progress of the streams.
     let (rest, more) = (right.alloc::<u8>(&pool, 1 << 20)?, right.alloc::<u8>(&pool, 8 << 20)?);
     let go = theirs.hold();
     foreign.fill(theirs.native, address, 1 << 20, 7);
@@ -176,8 +177,8 @@ fn declared_work_is_not_over_before_it_is_submitted() -> Result<()> {
     Ok(())
 }
 
-/// A capture of the program's own is neither spoilt nor joined by anything that Millpond does meanwhile; what would
-/// have to is refused.
+/// Nothing that Millpond does meanwhile invalidates or joins a capture of the program's own. Calls that would have to
+/// are refused.
 #[test]
 fn captures_of_the_program_are_left_alone() -> Result<()> {
     let Some(Subject { device, foreign }) = subject() else { return Ok(()) };
@@ -200,7 +201,7 @@ fn captures_of_the_program_are_left_alone() -> Result<()> {
     refused(stream.memset(kept.write(), 1).expect_err("it captures"));
     refused(device.synchronize().expect_err("one captures"));
     refused(device.all_work().map(drop).expect_err("one captures"));
-    // Memory is served, figures are read, pools come and go.
+    // Memory is allocated, statistics are read, pools are made and dropped.
     let y = other.alloc::<u8>(&pool, 16 << 20)?;
     other.memset(y.write(), 4)?;
     other.synchronize()?;
@@ -212,7 +213,7 @@ fn captures_of_the_program_are_left_alone() -> Result<()> {
     stream.synchronize()
 }
 
-/// What is reported and mended, and cannot be mended, comes to an end.
+/// A violation that is reported but cannot be repaired does not hang.
 #[test]
 fn reports_of_shared_streams_end() -> Result<()> {
     let Some(config) = config() else { return Ok(()) };
@@ -230,8 +231,8 @@ fn reports_of_shared_streams_end() -> Result<()> {
     device.synchronize()
 }
 
-/// A context that the program destroys is not the device's. To use its stream then breaks the promise of who adopted
-/// it, and the real library need not survive that: this is of one that answers.
+/// A context that the program destroys is not the device's. Using its stream then breaks the promise of the adopting
+/// code, and the real library need not survive that. This test is for a library that returns an error.
 #[test]
 fn a_destroyed_context_does_not_lose_the_device() -> Result<()> {
     let Some(Subject { device, foreign }) = subject() else { return Ok(()) };
@@ -250,7 +251,7 @@ fn a_destroyed_context_does_not_lose_the_device() -> Result<()> {
     let open = library.function::<unsafe extern "C" fn(*mut Native, u32) -> Code>("cuStreamCreate");
     // SAFETY: a place for a stream.
     assert_eq!(unsafe { open(&raw mut native, NON_BLOCKING) }, Code::SUCCESS);
-    // SAFETY: it is open, and used after its end only to be refused.
+    // SAFETY: it is open, and after its end it is used only to be refused.
     let theirs = unsafe { device.adopt_stream(native.0 as u64, StreamKind::NonBlocking) }?;
     theirs.record()?.synchronize()?;
     let destroy = library.function::<super::ByContext>("cuCtxDestroy_v2");
@@ -272,7 +273,8 @@ impl Drop for Asks {
     }
 }
 
-/// What keeps a stream open is the program's: it goes behind all locks, also where the device closes the stream late.
+/// The program's value that keeps a stream open is dropped outside of all locks, even if the device closes the stream
+/// late.
 #[test]
 fn what_kept_a_stream_open_may_use_the_stream_that_closes_it() -> Result<()> {
     let Some(config) = config() else { return Ok(()) };
@@ -286,7 +288,7 @@ fn what_kept_a_stream_open_may_use_the_stream_that_closes_it() -> Result<()> {
         let theirs = Theirs::new(&foreign);
         let dropped = Arc::new(AtomicBool::new(false));
         let keep = Arc::new(Asks(legacy.clone(), Arc::clone(&dropped)));
-        // SAFETY: it is closed when `theirs` goes, after the device has let it go.
+        // SAFETY: it is closed when `theirs` is dropped, after the device has released it.
         let stream = unsafe { device.adopt_stream_keeping(theirs.native, StreamKind::NonBlocking, keep) }?;
         driver.fail_next(CallKind::CloseStream, DriverError::Failed { call: "close_stream", reason: "planted".into() });
         drop(stream);

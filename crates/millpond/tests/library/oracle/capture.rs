@@ -1,4 +1,4 @@
-//! Captures: what they refuse, with which code, and whether they go on.
+//! Captures: the calls that they refuse, the codes, and if they go on.
 
 use millpond::{Device, Result, Stream};
 use millpond_driver::cuda::abi::graph::Graph as TheirGraph;
@@ -7,8 +7,8 @@ use millpond_driver::cuda::abi::{Code, Event, Stream as Theirs};
 use super::cuda::Cuda;
 use super::{compare, keeping};
 
-/// A call in a capture is refused, and the capture is invalid: its end says so, and the stream goes on. `theirs` is
-/// given an event that was recorded outside.
+/// Checks that a call in a capture is refused and invalidates the capture: its end reports that, and the stream can be
+/// used again. `theirs` is given an event that was recorded outside.
 fn spoils(
     what: &str,
     theirs: impl FnOnce(&Cuda, Theirs, Event) -> Code,
@@ -53,7 +53,7 @@ fn a_free_without_a_stream() {
     spoils(
         "cuMemFree",
         |cuda, s, _| {
-            // Allocated before the capture: the one that goes on is ended for it, and begun anew.
+            // Allocated before the capture: the present capture is ended for that, and begun again.
             let _ = cuda.end_capture(s);
             cuda.must("cuMemAlloc", cuda.table.alloc_now(&raw mut at, 4096));
             cuda.must("cuStreamBeginCapture", cuda.begin_capture(s));

@@ -1,4 +1,4 @@
-//! Memory is the device's: what is allocated in one context is freed in another.
+//! Memory belongs to the device: memory allocated in one context is freed in another.
 
 use millpond::config::StreamKind;
 use millpond_driver::cuda::abi::Context;

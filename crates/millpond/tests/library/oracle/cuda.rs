@@ -1,7 +1,7 @@
-//! CUDA's own allocator, asked directly: streams, pools and graphs of the device that the tests run on.
+//! CUDA's own allocator, called directly: streams, pools and graphs of the device that the tests run on.
 //!
-//! What a test's setting needs must succeed, and panics with the call's name; what a test asks about comes back as a
-//! code. It works in the primary context, as Millpond does.
+//! Calls that prepare a test must succeed, and panic with the call's name otherwise. Calls that a test asks about
+//! return a code. All work is in the primary context, as in Millpond.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::path::Path;
@@ -53,7 +53,7 @@ pub(crate) struct WithAlloc {
 }
 
 impl Cuda {
-    /// The first device, with its primary context.
+    /// Opens the first device, with its primary context.
     pub(crate) fn open() -> Cuda {
         let name = std::env::var_os(LIBRARY_VARIABLE).filter(|name| !name.is_empty());
         let name = name.unwrap_or_else(|| "libcuda.so.1".into());
@@ -67,7 +67,7 @@ impl Cuda {
         must(&table, "cuModuleLoadData", table.load(&raw mut module, PTX.as_ptr().cast()));
         must(&table, "cuModuleGetFunction", table.kernel_of(&raw mut kernel, module, c"touch".as_ptr()));
         let cuda = Cuda { table, device, context, kernel };
-        // It is loaded when it is launched for the first time, which must not be in a capture.
+        // It is loaded at its first launch, which must not be in a capture.
         let (stream, mut at) = (cuda.stream(), 0);
         cuda.must("cuMemAlloc", cuda.table.alloc_now(&raw mut at, 4096));
         cuda.must("cuLaunchKernel", cuda.touch(at, stream));
@@ -76,13 +76,13 @@ impl Cuda {
         cuda
     }
 
-    /// What a test's setting needs.
+    /// Asserts that a call that prepares a test succeeds.
     #[track_caller]
     pub(crate) fn must(&self, call: &str, code: Code) {
         must(&self.table, call, code);
     }
 
-    /// The primary context becomes the thread's.
+    /// Makes the primary context current on the thread.
     #[track_caller]
     pub(crate) fn enter(&self) {
         self.must("cuCtxSetCurrent", self.table.set_current(self.context));
@@ -95,7 +95,7 @@ impl Cuda {
         stream
     }
 
-    /// An event, recorded at a stream's end.
+    /// Records an event at the end of a stream.
     #[track_caller]
     pub(crate) fn record(&self, stream: Stream) -> Event {
         let mut event = Event::default();
@@ -104,7 +104,7 @@ impl Cuda {
         event
     }
 
-    /// `later` comes after all that is in `earlier`.
+    /// Makes `later` come after all that is in `earlier`.
     #[track_caller]
     pub(crate) fn order(&self, earlier: Stream, later: Stream) {
         let event = self.record(earlier);
@@ -117,7 +117,7 @@ impl Cuda {
         self.must("cuStreamSynchronize", self.table.stream_synchronize(stream));
     }
 
-    /// A pool with a release threshold and a limit (0 for none).
+    /// Makes a pool with a release threshold and a limit (0 for none).
     #[track_caller]
     pub(crate) fn pool(&self, threshold: u64, max_bytes: usize) -> Pool {
         let (mut pool, props) = (Pool::default(), PoolProps::on(self.device, max_bytes));
@@ -128,7 +128,7 @@ impl Cuda {
         pool
     }
 
-    /// Sets when freed memory may serve another stream: by events, if it happens to be over, by a wait.
+    /// Sets when freed memory may serve another stream: by events, if its use has completed, by a wait.
     #[track_caller]
     pub(crate) fn set_reuse(&self, pool: Pool, allowed: [bool; 3]) {
         let which = [attribute::FOLLOW_EVENTS, attribute::OPPORTUNISTIC, attribute::INTERNAL];
@@ -138,7 +138,7 @@ impl Cuda {
         }
     }
 
-    /// A figure of a pool, in bytes.
+    /// Returns a statistic of a pool, in bytes.
     #[track_caller]
     pub(crate) fn figure(&self, pool: Pool, which: c_int) -> u64 {
         let mut value = 0u64;
@@ -146,13 +146,13 @@ impl Cuda {
         value
     }
 
-    /// Sets a high mark to what is current.
+    /// Resets a high mark to the current value.
     pub(crate) fn reset(&self, pool: Pool, which: c_int) -> Code {
         let mut value = 0u64;
         self.table.pool_set(pool, which, (&raw mut value).cast())
     }
 
-    /// A figure of graph memory, in bytes.
+    /// Returns a statistic of graph memory, in bytes.
     #[track_caller]
     pub(crate) fn graph_figure(&self, which: c_int) -> u64 {
         let mut value = 0u64;
@@ -161,13 +161,13 @@ impl Cuda {
         value
     }
 
-    /// An allocation, and its address.
+    /// Allocates. Returns the code and the address.
     pub(crate) fn alloc(&self, pool: Pool, bytes: usize, stream: Stream) -> (Code, u64) {
         let mut at = 0;
         (self.table.alloc_from(&raw mut at, bytes, pool, stream), at)
     }
 
-    /// ... that must be had.
+    /// Allocates, which must succeed.
     #[track_caller]
     pub(crate) fn had(&self, pool: Pool, bytes: usize, stream: Stream) -> u64 {
         let (code, at) = self.alloc(pool, bytes, stream);
@@ -179,7 +179,7 @@ impl Cuda {
         self.table.free_async(at, stream)
     }
 
-    /// A kernel that writes the first bytes at an address.
+    /// Launches a kernel that writes the first bytes at an address.
     pub(crate) fn touch(&self, at: u64, stream: Stream) -> Code {
         let (mut at, mut value) = (at, 7u32);
         let mut arguments: [*mut c_void; 2] = [(&raw mut at).cast(), (&raw mut value).cast()];
@@ -194,7 +194,7 @@ impl Cuda {
         graph
     }
 
-    /// An alloc node: the code, the node and the address.
+    /// Adds an alloc node. Returns the code, the node and the address.
     pub(crate) fn add_alloc(&self, graph: Graph, after: &[GraphNode], bytes: usize) -> (Code, GraphNode, u64) {
         let pool = PoolProps::on(self.device, 0);
         let mut params = AllocNode { pool, access: std::ptr::null(), access_count: 0, bytes, at: 0 };
@@ -217,7 +217,7 @@ impl Cuda {
         (self.table.add_free(&raw mut node, graph, nodes(after), after.len(), at), node)
     }
 
-    /// A kernel node that writes the first bytes at an address.
+    /// Adds a kernel node that writes the first bytes at an address.
     #[track_caller]
     pub(crate) fn add_touch(&self, graph: Graph, after: &[GraphNode], at: u64) -> GraphNode {
         let (mut node, mut at, mut value) = (GraphNode::default(), at, 7u32);
@@ -258,7 +258,7 @@ impl Cuda {
         (self.table.end_capture(stream, &raw mut graph), graph)
     }
 
-    /// Keeps a stream busy until the answer is dropped, for a few seconds at most.
+    /// Keeps a stream busy until the returned value is dropped, for a few seconds at most.
     #[track_caller]
     pub(crate) fn hold(&self, stream: Stream) -> Hold {
         let gate: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
@@ -268,7 +268,7 @@ impl Cuda {
     }
 }
 
-/// A stream is busy as long as this lives.
+/// Keeps a stream busy until it is dropped.
 #[must_use = "the stream is busy only as long as this lives"]
 pub(crate) struct Hold(&'static AtomicBool);
 
@@ -278,9 +278,9 @@ impl Drop for Hold {
     }
 }
 
-/// What a busy stream does. A test that fails must not leave the device waiting for ever.
+/// The work of a busy stream. A failing test must not leave the device waiting for ever.
 unsafe extern "C" fn wait(gate: *mut c_void) {
-    // SAFETY: of `hold`, and never freed.
+    // SAFETY: it comes from `hold`, and is never freed.
     let gate = unsafe { &*gate.cast_const().cast::<AtomicBool>() };
     let end = Instant::now() + Duration::from_secs(5);
     while !gate.load(Ordering::Acquire) && Instant::now() < end {
@@ -288,7 +288,7 @@ unsafe extern "C" fn wait(gate: *mut c_void) {
     }
 }
 
-/// Where dependencies are; null for none, as the header wants it.
+/// Returns the pointer to dependencies; null for none, as the header requires.
 fn nodes(after: &[GraphNode]) -> *const GraphNode {
     if after.is_empty() { std::ptr::null() } else { after.as_ptr() }
 }

@@ -1,4 +1,4 @@
-//! How much physical memory graphs use and reserve, launch by launch.
+//! The physical memory that graphs use and reserve, launch by launch.
 
 use millpond::graph::{GraphExec, Instantiate, MemAllocNode};
 use millpond::{Device, Result};
@@ -9,11 +9,11 @@ use super::lives::with_alloc;
 use super::rows::Rows;
 use super::table::graph_attribute;
 
-/// A multiple of the steps in which either side takes memory.
+/// A multiple of the steps in which both sides take memory.
 const BYTES: usize = 64 << 20;
 const GRAPHS: usize = 8;
 
-/// What graphs use and reserve on both sides, in bytes.
+/// Compares the used and reserved bytes of graphs on both sides.
 fn compare_figures(rows: &mut Rows<'_>, what: &str, cuda: &Cuda, device: &Device) {
     let theirs = (cuda.graph_figure(graph_attribute::USED), cuda.graph_figure(graph_attribute::RESERVED));
     let ours = device.graph_memory();
@@ -24,7 +24,7 @@ fn trim(rows: &mut Rows<'_>, cuda: &Cuda, device: &Device) {
     rows.agree("a trim", cuda.table.graph_trim(cuda.device), device.trim_graph_memory());
 }
 
-/// A graph of one allocation, with or without its free node: theirs, and its instance.
+/// Makes CUDA's graph of one allocation, with or without its free node, and its instance.
 fn theirs(cuda: &Cuda, has_free: bool) -> (WithAlloc, millpond_driver::cuda::abi::graph::GraphExec) {
     let it = cuda.with_alloc(BYTES);
     let touched = cuda.add_touch(it.graph, &[it.node], it.at);
@@ -35,7 +35,7 @@ fn theirs(cuda: &Cuda, has_free: bool) -> (WithAlloc, millpond_driver::cuda::abi
     (it, cuda.exec(it.graph, 0))
 }
 
-/// ... and ours.
+/// Makes the same graph with Millpond.
 fn ours(device: &Device, has_free: bool) -> Result<(MemAllocNode<u8>, GraphExec)> {
     let (mut graph, x, alloc) = with_alloc(device, BYTES)?;
     let filled = graph.add_memset(&[alloc], x.write(), 1)?;

@@ -1,5 +1,5 @@
-//! Nine programs, eight of them wrong: CUDA's allocator runs each without a word, and Millpond refuses each with the
-//! verdict that stands in the corpus of litmus programs. The ninth is right, and accepted by both.
+//! Nine programs, eight of them wrong: CUDA's allocator runs each and reports nothing, and Millpond refuses each wrong
+//! one with the verdict of the corpus of litmus programs. Both accept the ninth, which is right.
 
 use millpond::check::Kind;
 use millpond::error::Invalid;
@@ -13,12 +13,12 @@ use super::{compare, keeping};
 
 const BYTES: usize = 1024;
 
-/// The verdict of a program of the corpus: what stands behind `!!`.
+/// Returns the verdict of a program of the corpus: the word after `!!`.
 fn verdict(program: &str) -> Option<&str> {
     program.lines().find_map(|line| line.split_once("!!")).map(|(_, kind)| kind.trim())
 }
 
-/// The refusal's verdict, in the words of the corpus.
+/// Returns the refusal's verdict, in the words of the corpus.
 fn verdict_of(error: &Error) -> String {
     let kind = match error {
         Error::Violation(violation) => violation.kind.name(),
@@ -37,13 +37,13 @@ struct Ours<'a> {
 }
 
 impl Ours<'_> {
-    /// `t` comes after all that is in `s`.
+    /// Makes `t` come after all that is in `s`.
     fn order(&self) -> Result<()> {
         self.t.wait(&self.s.record()?)
     }
 }
 
-/// Runs a program on both. `theirs` gives the first code that is no success.
+/// Runs a program on both. `theirs` returns the first code that is an error.
 fn program(
     text: &str,
     theirs: impl FnOnce(&Cuda) -> std::result::Result<(), (&'static str, Code)>,
@@ -134,7 +134,7 @@ fn freed_on_a_stream_that_does_not_come_after_the_use() {
     );
 }
 
-/// A graph of CUDA's with an allocation, a use and a free, launched once.
+/// Makes a CUDA graph with an allocation, a use and a free, and launches it once.
 fn their_graph(
     cuda: &Cuda,
     use_after: impl FnOnce(TheirNode) -> Vec<TheirNode>,
@@ -182,7 +182,7 @@ fn a_kernel_node_not_after_the_alloc_node() {
     );
 }
 
-/// A graph of CUDA's that leaves its allocation live, and the allocation's address.
+/// Makes a CUDA graph that leaves its allocation live. Returns its instance and the allocation's address.
 fn their_producer(cuda: &Cuda, flags: u64) -> (millpond_driver::cuda::abi::graph::GraphExec, u64) {
     let it = cuda.with_alloc(BYTES);
     cuda.add_touch(it.graph, &[it.node], it.at);

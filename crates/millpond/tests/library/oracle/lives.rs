@@ -1,4 +1,4 @@
-//! Lives of a graph's memory: what may be freed when, by whom, and launched again.
+//! Lifetimes of a graph's memory: when and by whom it may be freed, and when the graph may be launched again.
 
 use millpond::check::Kind;
 use millpond::graph::{Graph, GraphNode, Instantiate, MemAllocNode};
@@ -10,7 +10,7 @@ use super::pointers::is_violation;
 
 const BYTES: usize = 64 << 10;
 
-/// A graph with one alloc node.
+/// Makes a graph with one alloc node.
 pub(crate) fn with_alloc(device: &Device, bytes: usize) -> Result<(Graph, MemAllocNode<u8>, GraphNode)> {
     let mut graph = device.graph()?;
     let x = graph.add_alloc::<u8>(&[], bytes)?;
@@ -68,7 +68,7 @@ fn addresses_are_fixed_and_apart() {
             let (their_exec, exec) = (cuda.exec(it.graph, 0), graph.instantiate(PLAIN)?);
             let launched = exec.launch(&stream).map(drop);
             rows.agree(&format!("launch of instance {round}"), cuda.table.launch(their_exec, theirs), launched);
-            // The address of the node is that of each launch's memory: it can be freed by it.
+            // The address of the node is that of each launch's memory, so it can be freed by that address.
             let freed = stream.free_address(x.address());
             rows.agree("free by the node's address", cuda.free(it.at, theirs), freed);
             cuda.must("cuGraphExecDestroy", cuda.table.exec_destroy(their_exec));
@@ -150,7 +150,7 @@ fn a_launch_that_frees_by_itself() {
         rows.agree("its free", cuda.free(it.at, theirs), stream.free_address(x.address()));
         rows.agree("a second free", cuda.free(it.at, theirs), stream.free_address(x.address()));
 
-        // Where nothing is left unfreed it is allowed, and has no effect.
+        // If nothing is left unfreed it is allowed, and has no effect.
         let it = cuda.with_alloc(BYTES);
         let (mut graph, x, alloc) = with_alloc(device, BYTES)?;
         let (code, _) = cuda.add_free(it.graph, &[it.node], it.at);

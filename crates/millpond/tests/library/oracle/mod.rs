@@ -1,19 +1,22 @@
-//! The live driver as an oracle: where CUDA's own allocator is defined to answer in a certain way, it and Millpond are
-//! asked the same in one run, and their answers compared. Where Millpond answers otherwise on purpose, both answers are
-//! held, with the reason.
+//! The live driver as a reference: if CUDA's own allocator has a defined answer, it and Millpond get the same calls in
+//! one run, and their answers are compared. If Millpond deliberately answers differently, the test asserts both
+//! answers, and has the reason.
 //!
-//! Needs a GPU: runs where `MILLPOND_TEST_DEVICE` is `cuda`, and says that it is skipped elsewhere. All answers of a
+//! Needs a GPU: runs if `MILLPOND_TEST_DEVICE` is `cuda`, and otherwise prints that it is skipped. All answers of a
 //! test are printed, side by side.
 //!
 //! | module | one line |
 //! |---|---|
-//! | `table`, `cuda`, `runtime` | CUDA: the driver's functions, what tests do with them, and the runtime's few |
-//! | `rows` | questions, answers, and what code a refusal of Millpond's is |
-//! | `pointers`, `pools`, `reuse` | what may be freed; figures, limits and ends of pools; what serves whom |
-//! | `lives`, `nodes`, `shapes`, `footprint` | graphs: lives of their memory, nodes, restrictions, physical memory |
+//! | `table`, `cuda`, `runtime` | CUDA: the driver's functions, the tests' helpers for them, and the few of the runtime
+//! |
+//! | `rows` | questions, answers, and the code for each refusal of Millpond |
+//! | `pointers`, `pools`, `reuse` | which pointers may be freed; statistics, limits and ends of pools; reuse of memory
+//! |
+//! | `lives`, `nodes`, `shapes`, `footprint` | graphs: lifetimes of their memory, nodes, restrictions, physical memory
+//! |
 //! | `capture` | captures |
 //! | `contexts` | memory and streams of several contexts |
-//! | `litmus` | nine programs, of which CUDA accepts all and Millpond the right one |
+//! | `litmus` | nine programs: CUDA accepts all of them, Millpond only the right one |
 
 mod capture;
 mod contexts;
@@ -37,8 +40,8 @@ use millpond::{Device, Pool, PoolConfig, Result};
 use cuda::Cuda;
 use rows::Rows;
 
-/// Asks both. One test at a time: figures of graph memory are the device's, and a capture of one thread forbids calls
-/// to all.
+/// Asks both. One test at a time: the statistics of graph memory are the device's, and a capture of one thread forbids
+/// calls to all threads.
 #[track_caller]
 fn compare(ask: impl FnOnce(&mut Rows<'_>, &Cuda, &Device) -> Result<()>) {
     static ONE: Mutex<()> = Mutex::new(());
@@ -47,7 +50,7 @@ fn compare(ask: impl FnOnce(&mut Rows<'_>, &Cuda, &Device) -> Result<()>) {
         return;
     }
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    // Its context is kept for all tests: making it takes longer than they do.
+    // Its context is kept for all tests: creating it takes longer than they do.
     static CUDA: OnceLock<Cuda> = OnceLock::new();
     let cuda = CUDA.get_or_init(Cuda::open);
     cuda.enter();
@@ -58,7 +61,7 @@ fn compare(ask: impl FnOnce(&mut Rows<'_>, &Cuda, &Device) -> Result<()>) {
     rows.finish(asked);
 }
 
-/// A pool that keeps all that it has.
+/// Makes a pool that keeps all its memory.
 fn keeping(device: &Device) -> Result<Pool> {
     device.pool(PoolConfig::default().release_threshold(u64::MAX))
 }

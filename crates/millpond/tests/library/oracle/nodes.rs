@@ -1,4 +1,4 @@
-//! Alloc nodes and free nodes: which are taken.
+//! Alloc nodes and free nodes: which are accepted.
 
 use millpond::Error;
 use millpond::check::Kind;
@@ -35,7 +35,7 @@ fn a_free_node_of_what_is_not_to_be_freed() {
         let their_pool = cuda.pool(u64::MAX, 0);
         let it = cuda.with_alloc(BYTES);
         let (mut graph, x, alloc) = with_alloc(device, BYTES)?;
-        // Millpond's free nodes name alloc nodes, so that a wrong address is possible in a capture only.
+        // Millpond's free nodes name alloc nodes, so a wrong address is only possible in a capture.
         let inside = stream.capture_to(&mut graph, &[alloc], CaptureMode::Global, |s| s.free_address(x.address() + 1));
         let (code, _) = cuda.add_free(it.graph, &[it.node], it.at + 1);
         rows.agree("for base + 1", code, inside);
@@ -55,7 +55,7 @@ fn a_free_node_of_what_is_not_to_be_freed() {
     });
 }
 
-/// CUDA has no look at paths: it takes the free node that comes before the allocation, or beside a use.
+/// CUDA does not check paths: it accepts a free node before the allocation, or beside a use.
 #[test]
 fn a_free_node_without_a_path_from_the_alloc_node() {
     compare(|rows, cuda, device| {
@@ -75,7 +75,7 @@ fn a_free_node_without_a_path_from_the_alloc_node() {
     });
 }
 
-/// Which of two graphs frees it: the one that has the first free node.
+/// The graph with the first free node frees it.
 #[test]
 fn two_graphs_with_a_free_node_for_one_allocation() {
     compare(|rows, cuda, device| {
@@ -98,7 +98,7 @@ fn two_graphs_with_a_free_node_for_one_allocation() {
     });
 }
 
-/// Whether an answer is that fault of a graph's order.
+/// Returns `true` if an answer is that fault of a graph's order.
 pub(crate) fn is_fault<T>(ours: Result<T, &Error>, kind: Kind) -> bool {
     let fault = ours.err().and_then(Error::violation).filter(|it| it.graph.is_some());
     fault.is_some_and(|first| first.kind == kind || first.also.iter().any(|fault| fault.kind == kind))

@@ -1,4 +1,4 @@
-//! What may be freed, and what is had: pointers, sizes, the order of a free.
+//! Frees and allocations: pointers, sizes, the order of a free.
 
 use millpond::Error;
 use millpond::check::Kind;
@@ -56,7 +56,7 @@ fn memory_of_a_stream_is_freed_without_one() {
     });
 }
 
-/// What the runtime says of null and of no bytes; the driver's own answers are printed beside it.
+/// The runtime's answers about null and no bytes. The driver's own answers are printed beside them.
 #[test]
 fn null_and_no_bytes() {
     compare(|rows, cuda, device| {
@@ -98,7 +98,7 @@ fn more_than_there_is() {
     });
 }
 
-/// CUDA takes the program's word that a free is ordered; Millpond has the word of the program's own calls.
+/// CUDA trusts the program that a free is ordered. Millpond knows the program's own calls.
 #[test]
 fn a_free_on_another_stream() {
     compare(|rows, cuda, device| {
@@ -124,7 +124,7 @@ fn a_free_on_another_stream() {
     });
 }
 
-/// Whether an answer is that violation of the order.
+/// Returns `true` if an answer is that violation of the order.
 pub(crate) fn is_violation<T>(ours: Result<T, &Error>, kind: Kind) -> bool {
     ours.err().and_then(Error::violation).is_some_and(|violation| violation.kind == kind)
 }

@@ -1,4 +1,4 @@
-//! Figures of pools step by step, what they give back and when, their limits, and their end.
+//! Statistics of pools step by step, what they give back and when, their limits, and their end.
 
 use millpond::pool::PoolStatistics;
 use millpond::{Pool, PoolConfig, Result, Stream};
@@ -12,7 +12,7 @@ use super::{compare, keeping};
 
 const BIG: usize = 64 << 20;
 
-/// Both sides' used bytes are equal, and neither reserves less.
+/// Checks that both sides' used bytes are equal, and neither reserves less.
 fn compare_figures(rows: &mut Rows<'_>, what: &str, cuda: &Cuda, theirs: TheirPool, ours: &Pool) -> PoolStatistics {
     let statistics = ours.statistics();
     let used = (cuda.figure(theirs, attribute::USED), cuda.figure(theirs, attribute::USED_HIGH));
@@ -41,7 +41,7 @@ fn used_bytes_follow_each_call() {
             compare_figures(rows, &format!("with {bytes} B more"), cuda, their_pool, &pool);
             live.push((x, y));
         }
-        // At the call, though the stream is still busy: that is not waited for.
+        // At the call, though the stream is still busy: the call does not wait.
         let busy = cuda.hold(theirs);
         for (x, y) in live.drain(2..) {
             let bytes = y.len();
@@ -163,7 +163,7 @@ fn a_limit_is_kept() {
     });
 }
 
-/// Dropping the last handle is how Millpond's pool is destroyed, so nobody is left to ask it for more.
+/// Millpond destroys a pool when its last handle is dropped, so no caller is left to allocate from it.
 #[test]
 fn a_pool_that_is_destroyed_keeps_what_is_live() {
     compare(|rows, cuda, device| {

@@ -1,4 +1,4 @@
-//! Which freed memory serves whom, while the stream that freed it is still busy: the same address, or another.
+//! Which freed memory serves which stream while the freeing stream is still busy: the same address, or another.
 
 use std::sync::mpsc::{Sender, channel};
 
@@ -10,18 +10,18 @@ use super::cuda::Cuda;
 
 const BYTES: usize = 64 << 20;
 
-/// How the second stream comes to know of the free on the first.
+/// The order of the second stream after the free on the first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Tie {
-    /// It is the same stream.
+    /// The same stream.
     Same,
-    /// By an event recorded after the free.
+    /// An event recorded after the free.
     Event,
     /// The host synchronised with the first stream.
     Host,
 }
 
-/// Whether CUDA serves what was freed on a stream again: the address is the same.
+/// Returns `true` if CUDA reuses the memory freed on a stream: the address is the same.
 fn their_reuse(cuda: &Cuda, allowed: [bool; 3], tie: Tie) -> bool {
     let (pool, first) = (cuda.pool(u64::MAX, 0), cuda.stream());
     let second = if tie == Tie::Same { first } else { cuda.stream() };
@@ -44,7 +44,7 @@ fn their_reuse(cuda: &Cuda, allowed: [bool; 3], tie: Tie) -> bool {
     x == y
 }
 
-/// Keeps a stream busy with a buffer until the answer is dropped.
+/// Keeps a stream busy with a buffer until the returned sender is dropped.
 fn hold(stream: &Stream, x: &Buffer<u8>) -> Result<Sender<()>> {
     let (go, gate) = channel::<()>();
     let wait = move || {
@@ -55,7 +55,7 @@ fn hold(stream: &Stream, x: &Buffer<u8>) -> Result<Sender<()>> {
     Ok(go)
 }
 
-/// The same asked of Millpond.
+/// The same for Millpond.
 fn our_reuse(device: &Device, allowed: [bool; 3], tie: Tie) -> Result<bool> {
     let [follow_event_dependencies, allow_opportunistic, allow_internal_dependencies] = allowed;
     let reuse = ReusePolicy { follow_event_dependencies, allow_opportunistic, allow_internal_dependencies };

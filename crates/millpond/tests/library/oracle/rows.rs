@@ -1,7 +1,7 @@
-//! What was asked of both, and what each answered.
+//! The questions to both, and their answers.
 //!
-//! All of a test's questions are asked, whatever the answers are; then they are shown, and the test fails if any pair
-//! is not as it should be.
+//! All of a test's questions are asked, with any answers. Then the answers are printed, and the test fails if any pair
+//! is not as expected.
 
 use std::fmt::{Debug, Display};
 
@@ -36,7 +36,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Both answer the same: done, or refused for the same reason.
+    /// Both answer the same: success, or a refusal for the same reason.
     pub(crate) fn agree<T, E: Display + AsError>(&mut self, what: &str, theirs: Code, ours: Result<T, E>) -> Option<T> {
         let code = ours.as_ref().map_or_else(|error| code_of(error.as_error()), |_| Some(Code::SUCCESS));
         let line = format!("{what}: CUDA {}; Millpond {}", self.cuda.table.explain(theirs), self.ours(&ours, code));
@@ -44,13 +44,13 @@ impl<'a> Rows<'a> {
         ours.ok()
     }
 
-    /// Both have the same figure, or the same yes or no.
+    /// Both have the same number, or the same yes or no.
     pub(crate) fn equal<V: PartialEq + Debug>(&mut self, what: &str, theirs: V, ours: V) {
         let line = format!("{what}: CUDA {theirs:?}; Millpond {ours:?}");
         self.add(theirs == ours, line);
     }
 
-    /// CUDA answers `expected`, and Millpond otherwise, on purpose: `why`.
+    /// CUDA answers `expected`, and Millpond deliberately answers differently, for the reason `why`.
     pub(crate) fn differ<T, E: Display + AsError>(
         &mut self,
         what: &str,
@@ -72,23 +72,23 @@ impl<'a> Rows<'a> {
         ours.ok()
     }
 
-    /// CUDA accepts without a word.
+    /// CUDA accepts and reports nothing.
     pub(crate) fn silent(&mut self, what: &str, theirs: Code) {
         let line = format!("{what}: CUDA {}", self.cuda.table.explain(theirs));
         self.add(theirs == Code::SUCCESS, line);
     }
 
-    /// Something about one side alone.
+    /// A fact about one side only.
     pub(crate) fn holds(&mut self, what: &str, is_right: bool, found: impl Display) {
         self.add(is_right, format!("{what}: {found}"));
     }
 
-    /// For the record, whatever it is.
+    /// Prints any answer of CUDA, for information.
     pub(crate) fn note(&mut self, what: &str, theirs: Code) {
         self.lines.push(format!("note  {what}: CUDA {}", self.cuda.table.explain(theirs)));
     }
 
-    /// Shows all, and fails if anything is wrong; `asked` says whether all was asked.
+    /// Prints all answers, and fails if anything is wrong. `asked` is an error if not all was asked.
     #[track_caller]
     pub(crate) fn finish(self, asked: millpond::Result<()>) {
         let after = self.cuda.table.synchronize();
@@ -101,7 +101,7 @@ impl<'a> Rows<'a> {
 }
 
 impl Drop for Rows<'_> {
-    /// What was answered before a test gave up.
+    /// Prints the answers from before a test failed.
     fn drop(&mut self) {
         if std::thread::panicking() {
             println!("answers until then:\n{}", self.lines.join("\n"));
@@ -109,7 +109,7 @@ impl Drop for Rows<'_> {
     }
 }
 
-/// A refusal, whatever it comes with.
+/// A refusal, with or without a returned buffer.
 pub(crate) trait AsError {
     fn as_error(&self) -> &Error;
 }
@@ -126,7 +126,7 @@ impl<T: bytemuck::Pod> AsError for millpond::Refused<T> {
     }
 }
 
-/// The code that Millpond's documentation gives for a refusal; none for what CUDA has no word for.
+/// Returns the code that Millpond's documentation gives for a refusal, or `None` if CUDA has no code for it.
 fn code_of(error: &Error) -> Option<Code> {
     Some(match error {
         Error::OutOfMemory(_) => Code::OUT_OF_MEMORY,

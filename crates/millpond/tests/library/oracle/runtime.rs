@@ -1,19 +1,19 @@
-//! The CUDA runtime's few calls whose answers are its own: those about null and about no bytes.
+//! The few calls of the CUDA runtime whose answers differ from the driver's: those about null and about no bytes.
 
 use std::ffi::{c_int, c_void};
 
 use millpond_driver::cuda::abi::{Code, Stream};
 
-/// Where the loader looks for it.
+/// The names under which the loader looks for it.
 const NAMES: [&str; 4] = ["libcudart.so.13", "libcudart.so.12", "libcudart.so", "/usr/local/cuda/lib64/libcudart.so"];
 
 /// The runtime's library.
 pub(crate) struct Runtime(libloading::Library);
 
 impl Runtime {
-    /// None where it is not installed.
+    /// Loads it. Returns `None` if it is not installed.
     pub(crate) fn load() -> Option<Self> {
-        // SAFETY: it does nothing when it is loaded.
+        // SAFETY: loading it runs nothing.
         NAMES.iter().find_map(|name| unsafe { libloading::Library::new(*name) }.ok()).map(Self)
     }
 
@@ -22,7 +22,7 @@ impl Runtime {
         *unsafe { self.0.get::<F>(name) }.unwrap_or_else(|error| panic!("the runtime has no `{name}`: {error}"))
     }
 
-    /// `cudaMallocAsync` on a stream, and the address.
+    /// Calls `cudaMallocAsync` on a stream. Returns the code and the address.
     pub(crate) fn alloc(&self, bytes: usize, stream: Stream) -> (Code, u64) {
         let mut at = std::ptr::without_provenance_mut::<c_void>(7);
         let function =
@@ -32,14 +32,14 @@ impl Runtime {
         (Code(code as u32), at as u64)
     }
 
-    /// `cudaFreeAsync` of null.
+    /// Calls `cudaFreeAsync` with null.
     pub(crate) fn free_null(&self, stream: Stream) -> Code {
         let function = self.function::<unsafe extern "C" fn(*mut c_void, Stream) -> c_int>("cudaFreeAsync");
         // SAFETY: null has no effect, and the stream is open.
         Code(unsafe { function(std::ptr::null_mut(), stream) } as u32)
     }
 
-    /// `cudaFree` of null.
+    /// Calls `cudaFree` with null.
     pub(crate) fn free_null_now(&self) -> Code {
         let function = self.function::<unsafe extern "C" fn(*mut c_void) -> c_int>("cudaFree");
         // SAFETY: null has no effect.

@@ -1,4 +1,4 @@
-//! What CUDA refuses to graphs with memory nodes. Millpond refuses what would need their addresses twice.
+//! Calls that CUDA refuses for graphs with memory nodes. Millpond refuses those that would use their addresses twice.
 
 use millpond::graph::{Graph, GraphNode, Instantiate};
 use millpond::{Device, Result};
@@ -34,7 +34,7 @@ fn whole(cuda: &Cuda, device: &Device) -> Result<Whole> {
 
 type Ours<'o> = &'o dyn Fn(&Device, &mut Graph, &[GraphNode; 3]) -> Result<()>;
 
-/// CUDA refuses, and so does Millpond; what was refused left the graph as it was.
+/// CUDA and Millpond refuse a call, and the refusal leaves the graph as it was.
 fn is_refused(what: &str, theirs: impl FnOnce(&Cuda, &Whole) -> Code, ours: Ours<'_>) {
     compare(|rows, cuda, device| {
         let mut it = whole(cuda, device)?;
@@ -50,7 +50,7 @@ fn is_refused(what: &str, theirs: impl FnOnce(&Cuda, &Whole) -> Code, ours: Ours
     });
 }
 
-/// CUDA refuses, and Millpond allows it.
+/// CUDA refuses a call, and Millpond allows it.
 fn is_allowed(what: &str, why: &str, theirs: impl FnOnce(&Cuda, &Whole) -> Code, ours: Ours<'_>) {
     compare(|rows, cuda, device| {
         let mut it = whole(cuda, device)?;

@@ -1,9 +1,9 @@
-//! The driver library's functions that have to do with its own allocator, and what they need around them.
+//! The driver library's functions about its own allocator, and the functions that these need.
 //!
-//! Knows names, signatures and layouts, as `cuda.h` of 13.0 has them; the layouts are asserted. Nothing is checked
-//! here: every answer is a code.
+//! Depends on names, signatures and layouts of the `cuda.h` of 13.0. The layouts are asserted. Nothing is checked here:
+//! every answer is a code.
 
-// Other test programs use a part of it.
+// Other test programs use only a part of it.
 #![allow(dead_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -35,7 +35,7 @@ pub(crate) mod graph_attribute {
     pub(crate) const RESERVED_HIGH: c_int = 3;
 }
 
-/// Writes the table: a field and a method for each function, with the name that the library exports.
+/// Writes the table: a field and a method for each function, with its exported name.
 macro_rules! table {
     ($($name:ident = $symbol:literal ($($argument:ident: $type:ty),*);)*) => {
         /// The functions.
@@ -47,15 +47,15 @@ macro_rules! table {
         impl Table {
             fn resolve(library: &libloading::Library) -> Self {
                 Self { $($name: {
-                    // SAFETY: of this signature, by the header.
+                    // SAFETY: the header has this signature.
                     let found = unsafe { library.get::<unsafe extern "C" fn($($type),*) -> Code>($symbol) };
                     *found.unwrap_or_else(|error| panic!("the driver library has no `{}`: {error}", $symbol))
                 },)* }
             }
 
             $(pub(crate) fn $name(&self, $($argument: $type),*) -> Code {
-                // SAFETY: the tests hand over places and handles as the header has them; wrong ones are what the
-                // library says it refuses.
+                // SAFETY: the tests pass pointers and handles as the header defines them; the library documents that it
+                // refuses wrong ones.
                 unsafe { (self.$name)($($argument),*) }
             })*
         }
@@ -134,21 +134,21 @@ table! {
 }
 
 impl Table {
-    /// The functions of a library, which is never unloaded: others in the process use it.
+    /// Loads the functions of a library, which is never unloaded: other code in the process uses it.
     pub(crate) fn open(path: &Path) -> Result<Self, libloading::Error> {
         // SAFETY: the driver library, which the device under test loads as well.
         let library = unsafe { libloading::Library::new(path) }?;
         Ok(Self::resolve(Box::leak(Box::new(library))))
     }
 
-    /// A code in the library's words.
+    /// Returns a code in the library's words.
     pub(crate) fn explain(&self, code: Code) -> String {
         let mut name = std::ptr::null();
         let answer = self.error_name(code, &raw mut name);
         if answer != Code::SUCCESS || name.is_null() {
             return format!("code {}", code.0);
         }
-        // SAFETY: where it answers, it answers a string that lives for ever.
+        // SAFETY: an answer is a string that is never freed.
         let name = unsafe { CStr::from_ptr(name) }.to_string_lossy();
         format!("{} ({})", name.trim_start_matches("CUDA_ERROR_").trim_start_matches("CUDA_"), code.0)
     }

@@ -1,4 +1,4 @@
-//! A process of its own that does what it is told, line by line: this test program once more.
+//! A child process that obeys commands, line by line: this test program again.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -21,7 +21,7 @@ use super::{Side, copy_in, device, fill, gate, import, is_filled};
 use crate::common::process;
 
 const ROLE: &str = "MILLPOND_SHARE_CHILD";
-/// Before what the child says: the test program writes lines of its own.
+/// The prefix of the child's answers, because the test program prints lines of its own.
 const SAYS: &str = "child says: ";
 
 /// The parent's side.
@@ -36,7 +36,7 @@ impl Child {
         Self::on("host")
     }
 
-    /// One with a device of this kind.
+    /// Starts a child with a device of this kind.
     pub(crate) fn on(kind: &str) -> Child {
         Self::with(kind, &[])
     }
@@ -46,7 +46,7 @@ impl Child {
         Self::started_by(&[], kind, settings)
     }
 
-    /// One that another program starts, with these words before its own.
+    /// Starts a child by another program, with these words before its own.
     pub(crate) fn started_by(starter: &[&str], kind: &str, settings: &[(&str, &str)]) -> Child {
         let test = process::test("share::child::obeys");
         let mut words = starter.iter().map(OsStr::new).chain([test.get_program()]).chain(test.get_args());
@@ -62,13 +62,13 @@ impl Child {
         self.process.id()
     }
 
-    /// Tells it something, and hears what came of it.
+    /// Sends a command and waits for the answer.
     pub(crate) fn ask(&mut self, line: impl AsRef<str>) -> String {
         self.tell(&line);
         self.hear().unwrap_or_else(|| panic!("the child went at `{}`", line.as_ref()))
     }
 
-    /// Tells it something that must succeed.
+    /// Sends a command that must succeed.
     #[track_caller]
     pub(crate) fn must(&mut self, line: impl AsRef<str>) -> String {
         let answer = self.ask(&line);
@@ -76,7 +76,7 @@ impl Child {
         answer
     }
 
-    /// Tells it something without waiting; it may be gone.
+    /// Sends a command without waiting. The child may have ended.
     pub(crate) fn tell(&mut self, line: impl AsRef<str>) {
         let _ = writeln!(self.input, "{}", line.as_ref());
         let _ = self.input.flush();
@@ -95,19 +95,19 @@ impl Child {
         }
     }
 
-    /// Whether it says something within so many seconds, and thousandths of one.
+    /// Returns `true` if it says something within so many seconds and milliseconds.
     pub(crate) fn speaks_within(&self, seconds: i64, thousandths: i64) -> bool {
         let patience = Timespec { tv_sec: seconds, tv_nsec: thousandths * 1_000_000 };
         let mut files = [PollFd::new(self.output.get_ref(), PollFlags::IN)];
         !self.output.buffer().is_empty() || poll(&mut files, Some(&patience)).is_ok_and(|count| count > 0)
     }
 
-    /// Stops it, or lets it go on.
+    /// Stops it, or lets it continue.
     pub(crate) fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args([signal, &self.id().to_string()]).status().expect("it runs");
         assert!(sent.success());
         let state = || std::fs::read_to_string(format!("/proc/{}/stat", self.id())).expect("it is there");
-        // Stopped it is a moment later.
+        // It takes a moment until it has stopped.
         while signal == "-STOP" && !state().contains(") T ") {
             std::thread::yield_now();
         }
@@ -118,7 +118,7 @@ impl Child {
         self.process.wait().expect("it was a child");
     }
 
-    /// Ends it in good order.
+    /// Ends it regularly.
     pub(crate) fn end(mut self) {
         self.tell("end");
         let status = self.process.wait().expect("it was a child");
@@ -128,13 +128,13 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // A test that failed leaves none behind; one that ended is no more.
+        // Needed after a failed test, and without effect if it has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// What a child has.
+/// The objects of a child.
 struct State {
     side: Side,
     buffers: HashMap<String, Buffer<u32>>,
@@ -142,11 +142,11 @@ struct State {
     pools: Vec<SharedPool>,
     gates: Vec<mpsc::Sender<()>>,
     raws: Vec<(Raw, Option<MemoryGrant>)>,
-    /// Files that are open for no purpose.
+    /// Files that are only open to use up descriptors.
     eaten: Vec<File>,
 }
 
-/// The child itself; nothing where nobody asked for one.
+/// The child process. Does nothing if it was not started as one.
 #[test]
 fn obeys() {
     let Ok(kind) = std::env::var(ROLE) else { return };
@@ -244,7 +244,7 @@ impl State {
 }
 
 impl State {
-    /// Files that are scarce, and what things cost.
+    /// Commands about scarce files and costs.
     fn act_limits(&mut self, words: &[&str]) -> Result<String> {
         let Side { device, stream, .. } = &self.side;
         let done = || Ok("ok".to_owned());
@@ -254,7 +254,7 @@ impl State {
                 setrlimit(Resource::Nofile, limit).expect("it is lower than before");
                 done()
             }
-            // No more threads than so many; an administrator has no limit.
+            // At most so many threads; an administrator has no limit.
             ["threads", threads] => {
                 let limit = Rlimit { current: Some(number(threads).into()), ..getrlimit(Resource::Nproc) };
                 setrlimit(Resource::Nproc, limit).expect("it is lower than before");
@@ -287,7 +287,7 @@ impl State {
         }
     }
 
-    /// What an importer says that obeys no rules.
+    /// Commands of an importer that breaks the rules.
     fn act_raw(&mut self, words: &[&str]) -> String {
         let ticket = |text: &str| text.parse::<Ticket>().expect("a ticket");
         let done = || "ok".to_owned();
@@ -309,7 +309,7 @@ impl State {
             ["raw-storm", kind, text, ref more @ ..] => {
                 storm(kind, &ticket(text), &more.iter().map(|text| ticket(text)).collect::<Vec<_>>())
             }
-            // Of what was claimed last: as the device that is named, or what the grant names.
+            // Of the last claim, as the device that is named, or as the grant's device.
             ["raw-release", device] => {
                 let (raw, grant) = self.raws.last().expect("it has claimed");
                 let grant = grant.as_ref().expect("it has claimed");
@@ -331,7 +331,7 @@ impl State {
                 let _ = raw.say(&if word == "over" { Request::Over(lease) } else { Request::Known(lease) });
                 done()
             }
-            // Asks for files and does not read the answers: how often it could.
+            // Asks for files and does not read the answers. Returns how often that was possible.
             ["raw-fetch", count] => {
                 let (raw, grant) = self.raws.last().expect("it has claimed");
                 let chunk = grant.as_ref().expect("it has claimed").parts[0].chunk;
@@ -346,7 +346,7 @@ impl State {
     }
 }
 
-/// Does the same wrong thing again and again.
+/// Repeats the same wrong request.
 fn storm(kind: &str, ticket: &Ticket, more: &[Ticket]) -> ! {
     println!("{SAYS}storm");
     let mut kept: Vec<Raw> = Vec::new();
@@ -384,11 +384,11 @@ fn storm(kind: &str, ticket: &Ticket, more: &[Ticket]) -> ! {
     }
 }
 
-/// Shuts all connections between exporters and importers down: how many.
+/// Shuts down all connections between exporters and importers. Returns their number.
 fn hang_up() -> usize {
     let files = std::fs::read_dir("/proc/self/fd").expect("it is there").flatten();
     let numbers: Vec<i32> = files.filter_map(|file| file.file_name().to_str()?.parse().ok()).collect();
-    // SAFETY: nothing else runs here that closes them meanwhile; a number that is none is answered as such.
+    // SAFETY: nothing else runs here that closes them meanwhile; a number that is no descriptor gives an error.
     let files = numbers.into_iter().map(|number| unsafe { BorrowedFd::borrow_raw(number) });
     let is_one = |file: &BorrowedFd| sockopt::socket_type(file) == Ok(SocketType::SEQPACKET);
     files.filter(is_one).filter(|file| shutdown(file, Shutdown::Both).is_ok()).count()

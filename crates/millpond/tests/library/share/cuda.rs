@@ -36,7 +36,7 @@ fn passes(kind: &str) {
     let [mut gone, mut good] = children;
     gone.must("sync");
     gone.kill();
-    // What it wrote is there, and what it held is given back.
+    // Its writes are there, and what it held is returned.
     assert!(is_filled(&side.stream, &first, 10).unwrap(), "on {kind}");
     side.stream.free(first).unwrap();
     good.must("free x");
@@ -51,14 +51,14 @@ fn passes(kind: &str) {
     assert_eq!((sharing.lent, sharing.released, sharing.lost), (2, 1, 1), "on {kind}");
 }
 
-/// A gate in a stream, and after it bytes that were not there before.
+/// Submits a gate to a stream, and after it a write of new bytes.
 fn gated(side: &Side, buffer: &millpond::Buffer<u32>) -> mpsc::Sender<()> {
     let go = gate(&side.stream).unwrap();
     side.stream.memset(buffer.write(), 7).unwrap();
     go
 }
 
-/// The importer is told to wait, and says that it does, while the exporter's work cannot even begin.
+/// The importer waits for the event, and reports that it does, while the exporter's work cannot even begin.
 #[test]
 fn importing_an_event_waits_for_nothing() {
     let side = Side::of(device(kind()));
@@ -86,7 +86,7 @@ fn importing_an_event_waits_for_nothing() {
     side.assert_empty();
 }
 
-/// A driver that opens no event of another process: importing waits for the event itself, and the order is the same.
+/// If a driver opens no event of another process, the import waits for the event itself, and the order is the same.
 #[test]
 fn where_the_importers_driver_refuses_importing_waits() {
     let side = Side::of(device("fake"));
@@ -137,7 +137,7 @@ fn where_the_exporters_driver_refuses_importing_waits() {
     }
 }
 
-/// Whatever call of an import fails, the next import goes well, and the exporter's event is let go of.
+/// After any failed call of an import, the next import succeeds, and the exporter's event is released.
 #[test]
 fn every_call_of_an_events_import_may_fail() {
     let side = Side::of(device("fake"));
@@ -156,7 +156,7 @@ fn every_call_of_an_events_import_may_fail() {
         for is_armed in [true, false] {
             let go = gate(&side.stream).unwrap();
             child.tell(format!("wait {}", side.stream.record().unwrap().export().unwrap()));
-            // Where the event is not opened, importing waits for it.
+            // If the event is not opened, the import waits for it.
             child.speaks_within(0, 200);
             drop(go);
             let said = child.hear().unwrap();
@@ -178,7 +178,7 @@ fn every_call_of_an_events_import_may_fail() {
 #[test]
 fn importers_that_are_killed_leave_nothing() {
     alone(|| {
-        // A process takes a second to have a GPU.
+        // It takes a process a second to initialise a GPU.
         let rounds = if kind() == "cuda" { 8 } else { 40 };
         let side = Side::of(device(kind()));
         let event = |side: &Side| side.stream.record().unwrap().export().unwrap();
@@ -197,7 +197,7 @@ fn importers_that_are_killed_leave_nothing() {
             child.tell(format!("copy x {round}"));
             child.tell("free x");
             child.tell(format!("hold {}", event(&side)));
-            // Importing answers at once, but where a driver lets no event pass; a copy may wait for the gate.
+            // Imports answer at once, unless a driver passes no events. A copy may wait for the gate.
             for _ in 0..round % 4 {
                 if !child.speaks_within(5, 0) {
                     break;

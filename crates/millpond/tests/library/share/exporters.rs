@@ -1,5 +1,5 @@
-//! Exporters whose files are not what they say: no memory, too little, or of another device. On the host device, and on
-//! CUDA: over `fakecuda`, and with `MILLPOND_TEST_DEVICE=cuda` on GPUs.
+//! Exporters whose files are not what they claim: no memory, too little, or of another device. On the host device, and
+//! on CUDA: over `fakecuda`, and with `MILLPOND_TEST_DEVICE=cuda` on GPUs.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,7 +18,7 @@ use super::{Side, copy_in, device, import, is_filled, kind};
 
 const MIB: u64 = 1 << 20;
 
-/// The file of an allocation's first chunk, and that chunk's size: as an importer gets it.
+/// Returns the file of an allocation's first chunk, and that chunk's size, as an importer gets them.
 fn genuine(buffer: &Buffer<u32>) -> (OwnedFd, u64) {
     let ticket = buffer.export().unwrap();
     let raw = Raw::connect(&ticket).unwrap();
@@ -29,7 +29,8 @@ fn genuine(buffer: &Buffer<u32>) -> (OwnedFd, u64) {
     }
 }
 
-/// An exporter of one allocation, that is a chunk of so many bytes, behind this file. Ends with what was given back.
+/// Starts an exporter of one allocation, which is one chunk of `bytes` bytes with this file. It ends with the returned
+/// lease.
 fn exporter(file: OwnedFd, bytes: u64) -> (Ticket, JoinHandle<LeaseId>) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = u128::from(NEXT.fetch_add(1, Ordering::Relaxed));
@@ -84,7 +85,7 @@ fn files_that_are_not_the_memory_are_refused() {
             let left = (sharing.imports, sharing.returning, sharing.imported_chunks);
             assert_eq!(left, (0, 0, 0), "{what} on {kind}");
         }
-        // Its twin: the same exporter with the chunk as it is.
+        // The correct counterpart: the same exporter with the real chunk.
         let (ticket, served) = exporter(file, bytes);
         let imported = import(&here.device, &ticket).unwrap();
         let bytes = here.stream.copy_to_host(imported.view().slice(0..100_000).unwrap().read()).unwrap();
@@ -96,7 +97,7 @@ fn files_that_are_not_the_memory_are_refused() {
     }
 }
 
-/// Importers that lie, of an exporter whose chunks are CUDA's: what holds on the host device holds there.
+/// Importers that lie, with an exporter of CUDA chunks: the rules of the host device hold there, too.
 #[test]
 fn importers_that_lie_get_nothing_of_a_gpu() {
     let side = Side::of(device(kind()));

@@ -1,5 +1,5 @@
-//! Every driver call fails once, at the exporter and at the importer: what was refused can be done again, and at the
-//! end all memory is back.
+//! Every driver call fails once, at the exporter and at the importer: a failed call can be repeated, and at the end all
+//! memory is given back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ fn driven() -> Driven {
     Arc::new(Failing::new(Arc::new(HostDriver::new(HostConfig::default()).expect("a host device"))))
 }
 
-/// Does something again where a driver refused it; the second time it must succeed.
+/// Repeats a call that a driver refused. The second time it must succeed.
 #[track_caller]
 fn again<R>(mut act: impl FnMut() -> Result<R>) -> R {
     match act() {
@@ -35,7 +35,7 @@ fn side(driver: &Driven) -> Side {
     Side { stream: again(|| device.stream()), pool, device }
 }
 
-/// Memory and events go there and back; tickets that were used up in vain are made anew.
+/// Memory and events pass in both directions. Tickets that failed calls have used up are made again.
 fn program(there: &Side, here: &Side) {
     let buffer: Buffer<u32> = again(|| there.stream.alloc(&there.pool, 1_200_000));
     again(|| fill(&there.stream, &buffer, 1));
@@ -58,7 +58,7 @@ fn program(there: &Side, here: &Side) {
     });
     pass(here, there);
     assert!(again(|| is_filled(&there.stream, &buffer, 2)));
-    // The owner's last word may be a drop: whoever still holds it is waited for.
+    // The owner's last call may be a drop: it waits for importers that still hold the memory.
     drop(buffer);
     again(|| here.device.synchronize());
 }
@@ -85,7 +85,7 @@ fn every_call_fails_once_on_either_side() {
             let (there, here) = (side(&far), side(&near));
             program(&there, &here);
             let struck = failing.struck();
-            // Shown where it fails.
+            // Printed in case the test fails.
             eprintln!("call {n} failed: {struck:?}");
             end(&there, &here);
             if struck.is_empty() {
@@ -99,14 +99,15 @@ fn every_call_fails_once_on_either_side() {
         };
         let wanted: &[_] = match importer {
             true => &[Import, Reserve, Map, Unmap, OpenStream, Submit, Record, Wait],
-            // Whether it has to wait before it announces an event is a matter of time.
+            // It depends on timing if it has to wait before it announces an event.
             false => &[Create, Export, Map, OpenStream, Submit, Record],
         };
         assert!(wanted.iter().all(|kind| kinds.contains(kind)), "{kinds:?}");
     }
 }
 
-/// What the importer's device refuses to wait for may run: its memory stays mapped, and the exporter's stays used.
+/// Work that the importer's device refuses to wait for may still run: its memory stays mapped, and the exporter's stays
+/// used.
 #[test]
 fn memory_in_use_stays_where_the_device_refuses_to_wait() {
     use millpond::device::CallKind::{BlockOn, Record};

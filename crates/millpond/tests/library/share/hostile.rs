@@ -1,4 +1,4 @@
-//! Importers and exporters that lie: nothing of theirs is believed that the system does not say.
+//! Importers and exporters that lie: nothing that they claim is believed unless the system confirms it.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -45,7 +45,7 @@ fn an_importer_cannot_settle_the_exporters_own_work() {
     assert_eq!(side.device.sharing().foreign_chains, 0);
 }
 
-/// The second process has work under way; a third says that it is the second, and that the work is over.
+/// The second process has work in progress. A third one claims to be the second, and that the work has completed.
 #[test]
 fn a_third_process_speaks_for_no_other() {
     let side = Side::new();
@@ -135,7 +135,7 @@ fn an_importer_that_asks_and_does_not_read_is_heard_no_more() {
     side.assert_empty();
 }
 
-/// What closing a stranger's file costs nobody knows: none is ever taken.
+/// Closing an unknown file may block for any time, so an exporter never accepts files.
 #[test]
 fn nobody_sends_an_exporter_files() {
     let side = Side::new();
@@ -158,7 +158,7 @@ fn a_question_before_the_answer_ends_the_talk() {
     eventually("it is heard no more", || side.device.sharing().importers == 0);
 }
 
-/// An exporter that answers each question, but slowly, and never comes to an end.
+/// An exporter that answers each question, but slowly, and without end.
 #[test]
 fn an_import_has_one_deadline() {
     let here = Side::new();
@@ -208,7 +208,7 @@ fn an_import_has_one_deadline() {
     assert_eq!(served.join().unwrap(), LeaseId(77));
 }
 
-/// An exporter closes the connection behind some refusals, and the importer may ask again before it does.
+/// After some refusals an exporter closes the connection, and the importer may ask again before that.
 #[test]
 fn a_connection_that_is_closed_under_a_question_is_made_anew() {
     let here = Side::new();
@@ -235,7 +235,8 @@ fn a_connection_that_is_closed_under_a_question_is_made_anew() {
     served.join().unwrap();
 }
 
-/// An exporter that answers when its importer has given up: what it grants goes back, and the next import is served.
+/// An exporter that answers after its importer has given up: the lease that it grants is returned, and the next import
+/// works.
 #[test]
 fn a_late_answer_is_given_back() {
     let side = Side::new();
@@ -258,14 +259,15 @@ fn a_late_answer_is_given_back() {
     exporter.end();
 }
 
-/// One that says that its importer's own work came first is not believed: the importer orders its own streams.
+/// An exporter that claims that its importer's own work comes first is not believed: the importer orders its own
+/// streams.
 #[test]
 fn what_an_event_says_of_its_importers_own_streams_is_not_believed() {
     let (there, here) = (Side::new(), Side::new());
     let buffer = here.filled(1000, 1);
     let open = gate(&here.stream).unwrap();
     fill(&here.stream, &buffer, 2).unwrap();
-    // There it comes first, and is known to: here that is no news of streams of its own.
+    // For the exporter that work comes first. This gives the importer no order of its own streams.
     there.stream.wait(&there.device.import_event(&here.stream.record().unwrap().export().unwrap()).unwrap()).unwrap();
     let event = here.device.import_event(&there.stream.record().unwrap().export().unwrap()).unwrap();
     let other = here.device.stream().unwrap();

@@ -1,4 +1,4 @@
-//! What an importer reaches: what it was lent, and nothing of others, then or later.
+//! The memory that an importer can reach: what it was lent, and no memory of others, then or later.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn a_pools_ticket_gives_no_file_by_itself() {
     assert!(matches!(raw.ask(&Request::Fetch(vec![first])), Some((Reply::Chunks(1), _))));
 }
 
-/// A process keeps the file of what it gave back: what is put there afterwards it must not see.
+/// A process keeps the file of returned memory. It must not see what is stored there afterwards.
 #[test]
 fn memory_that_another_process_had_serves_nobody_again() {
     let side = Side::new();
@@ -92,7 +92,7 @@ fn what_is_exported_to_be_read_is_not_written_to() {
         let refused = child.ask(write);
         assert!(refused.contains("read only"), "{refused}");
     }
-    // The same memory by a ticket that allows it, beside the other.
+    // The same memory by a ticket that allows writes, in addition to the other import.
     child.must(format!("import y {}", buffer.export().unwrap()));
     child.must("fill y 3");
     assert_eq!(child.must("check y 3"), "right");
@@ -118,7 +118,8 @@ fn a_file_that_can_only_be_read_is_no_memory_to_write_to() {
     assert!(rustix::io::write(&files[0], b"x").is_err());
 }
 
-/// Memory that outlives its pool, lent after that: all of it goes back with the last free, and the device can go.
+/// Memory that outlives its pool and is lent after that: all of it is given back with the last free, and the device can
+/// be dropped.
 #[test]
 fn memory_of_a_destroyed_pool_that_another_process_had_goes_back() {
     let side = Side::new();
@@ -137,8 +138,8 @@ fn memory_of_a_destroyed_pool_that_another_process_had_goes_back() {
     assert_eq!(calls[millpond::device::CallKind::Create], calls[millpond::device::CallKind::Destroy]);
 }
 
-/// Memory that others reach is freed under work that began after a request was refused. Who waits for memory learns of
-/// the free, and then of the end of that work.
+/// Memory that others can reach is freed under work that began after a request was refused. A wait for memory sees the
+/// free, and then the end of that work.
 #[test]
 fn a_wait_for_memory_ends_with_the_uses_of_what_others_reach() {
     let device = Device::host(HostConfig::default()).unwrap();

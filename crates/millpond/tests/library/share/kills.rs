@@ -7,8 +7,8 @@ use super::child::Child;
 use super::{Side, eventually, random};
 use crate::common::process::alone;
 
-/// Open files and mappings of this process. Threads come and go with mappings of their own, so that those are counted
-/// by what is mapped: chunks and memory files.
+/// Returns the open files and mappings of this process. Threads make and remove mappings of their own, so mappings are
+/// counted by what is mapped: chunks and memory files.
 pub(crate) fn held() -> (usize, usize) {
     let files = fs::read_dir("/proc/self/fd").expect("it is there").count();
     let maps = fs::read_to_string("/proc/self/maps").expect("it is there");
@@ -31,13 +31,13 @@ fn a_hundred_children_are_killed_in_the_middle() {
             child.tell(format!("check x {round}"));
             child.tell(format!("fill x {}", round + 1000));
             child.tell("free x");
-            // Before, in the middle of, or after what it was told.
+            // Before, during, or after the command.
             if round % 4 != 0 {
                 child.hear();
             }
             std::thread::sleep(Duration::from_micros(random() % 3000));
             child.kill();
-            // Whatever it held is given back: it is gone.
+            // The child has ended, so what it held is returned.
             side.stream.free(buffer).unwrap();
         }
         side.assert_reclaimed();
@@ -87,7 +87,7 @@ fn a_thousand_imports_by_eight_processes_with_kills_leave_nothing() {
             }
         }
         for child in &mut children {
-            // Imports, those on their way back, chunks.
+            // Imports, imports being returned, chunks.
             eventually("a child has nothing", || child.must("counts") == "0 0 0");
         }
         children.into_iter().for_each(Child::end);

@@ -1,4 +1,5 @@
-//! What strangers, crowds and scarce files cost: nothing is used up for good, and nobody else waits.
+//! The cost of unknown processes, of many processes and of scarce files: nothing is used up for good, and nobody else
+//! waits.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ fn refusal<T: std::fmt::Debug>(outcome: Result<T, Error>) -> Refusal {
     }
 }
 
-/// One importer after the other; each gives memory back with work that its host never hears the end of.
+/// Runs one importer after the other. Each returns memory with work whose end its host never learns.
 fn importers(count: u32) {
     let there = Side::new();
     let buffer = there.filled(1000, 1);
@@ -53,14 +54,14 @@ fn importers_one_after_another_leave_nothing() {
     importers(150);
 }
 
-/// So many that a chain left by each would fill an event.
+/// So many that one chain left by each would fill an event.
 #[test]
 #[ignore = "takes a while"]
 fn thousands_of_importers_leave_nothing() {
     importers(4500);
 }
 
-/// One importer gives back so many, all at once or in the order that is forgotten last, again and again.
+/// One importer returns `count` imports, all at once or in the order that is forgotten last, repeatedly.
 fn gives_back(rounds: usize, count: usize) {
     let (there, here) = (Side::new(), Side::new());
     let (kept, buffer) = (there.filled(1000, 1), there.filled(1000, 1));
@@ -81,7 +82,7 @@ fn gives_back(rounds: usize, count: usize) {
     there.stream.free(buffer).unwrap();
 }
 
-/// A host is told of the end of work before a thread of it says so to the exporter, or long after.
+/// The host learns the end of the work before one of its threads reports it to the exporter, or long after.
 #[test]
 fn who_gives_back_for_long_is_heard() {
     gives_back(400, 30);
@@ -109,7 +110,7 @@ fn exporters_one_after_another_leave_no_file() {
             here.stream.synchronize().unwrap();
             there.stream.free(buffer).unwrap();
             drop(there);
-            // The threads of devices that are dropped take a moment to end.
+            // It takes a moment until the threads of dropped devices end.
             eventually("files are closed", || {
                 here.device.sharing();
                 held().0 < before.0 + 20
@@ -187,7 +188,7 @@ fn a_full_table_of_files_costs_no_launch_anything() {
     let next: Ticket = exporter.must("export x").parse().unwrap();
     exporter.must("limit 100");
     exporter.must("eat");
-    // Nobody can take them in.
+    // Nobody can accept them.
     let waiting: Vec<_> = (0..50).map(|_| Raw::connect(&next).unwrap()).collect();
     let longest: u64 = exporter.must("launches x 200").parse().unwrap();
     assert!(longest < 1_000_000, "a launch on lent memory took {longest} us");
@@ -197,7 +198,7 @@ fn a_full_table_of_files_costs_no_launch_anything() {
     late.claim(&next);
 }
 
-/// Without a file of its process nothing is lent to an importer: the lease would end with its socket.
+/// Without a file of its process an importer is lent nothing: the lease would end with its socket.
 #[test]
 fn without_a_file_of_the_importers_process_nothing_is_lent() {
     let mut exporter = Child::new();
@@ -211,7 +212,7 @@ fn without_a_file_of_the_importers_process_nothing_is_lent() {
     assert!(matches!(raw.ask(&claim(&ticket)), Some((Reply::Refused(Refusal::Full), _))));
     exporter.must("uneat");
     raw.claim(&ticket);
-    // The connection goes, the process lives: the lease stays.
+    // The connection is closed, but the process lives: the lease stays.
     drop(raw);
     std::thread::sleep(Duration::from_millis(50));
     let refused = exporter.ask("free x");
@@ -236,7 +237,7 @@ fn an_importer_without_files_says_so_and_goes_on() {
     side.assert_empty();
 }
 
-/// A process that the exporter's namespace does not show has the number 0 there, and the other way round.
+/// A process outside of the exporter's namespace has the number 0 there, and vice versa.
 #[test]
 fn processes_of_other_namespaces_share() {
     let unshare = ["unshare", "--pid", "--fork", "--kill-child"];
@@ -261,14 +262,15 @@ fn processes_of_other_namespaces_share() {
     side.assert_empty();
 }
 
-/// Whether another program, which becomes another user, can start this one: its folder may be closed to others.
+/// Returns `true` if another program, which becomes another user, can start this one: its folder may be closed to
+/// others.
 fn can_be_started_by(starter: &[&str]) -> bool {
     let program = std::env::current_exe().expect("this program");
     let tried = std::process::Command::new(starter[0]).args(&starter[1..]).args(["test", "-x"]).arg(program).status();
     tried.is_ok_and(|status| status.success())
 }
 
-/// Users whom a user namespace does not know look like one: nobody among them is the own user.
+/// All users that a user namespace does not know look like one user: none of them counts as the own user.
 #[test]
 fn users_that_look_the_same_are_not() {
     let unshare = ["setpriv", "--reuid=12345", "--regid=12345", "--clear-groups", "unshare", "-U"];
@@ -284,7 +286,7 @@ fn users_that_look_the_same_are_not() {
     child.end();
 }
 
-/// Microseconds of the launch itself: the median and the 99th of a hundred.
+/// Returns the microseconds of the launch itself: the median and the 99th percentile.
 fn launches(side: &Side, buffer: &millpond::Buffer<u32>) -> (f64, f64) {
     let mut times = Vec::new();
     for _ in 0..3000 {
@@ -297,8 +299,8 @@ fn launches(side: &Side, buffer: &millpond::Buffer<u32>) -> (f64, f64) {
     (times[times.len() / 2], times[times.len() * 99 / 100])
 }
 
-/// Sixteen hostile processes of every kind at once; what launches cost meanwhile, in one run. The figures are
-/// bench/results/share.txt's.
+/// Sixteen hostile processes of every kind at once, and the cost of launches meanwhile, in one run. The figures are in
+/// bench/results/share.txt.
 #[test]
 #[ignore = "takes a while, and every core"]
 fn sixteen_hostile_clients_cost_no_launch_anything() {
@@ -334,7 +336,7 @@ fn sixteen_hostile_clients_cost_no_launch_anything() {
     eventually("all that they held is back", || side.device.sharing().leases == 0);
 }
 
-/// Processes one after the other: what is open, and what is used, before and after.
+/// Processes one after the other: compares what is open, and what is used, before and after.
 #[test]
 #[ignore = "takes a while"]
 fn processes_one_after_another_leave_nothing() {
@@ -382,8 +384,8 @@ fn processes_one_after_another_leave_nothing() {
     });
 }
 
-/// An import is given back while its uses run, and no thread can be had to wait for them: the memory comes back once
-/// the importer's host is told that they are over.
+/// An import is returned while its uses run, and no thread can be created to wait for them. The memory is returned once
+/// the importer's host knows that they have completed.
 #[test]
 fn what_gets_no_thread_to_wait_is_given_back_all_the_same() {
     let other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"];
@@ -396,7 +398,7 @@ fn what_gets_no_thread_to_wait_is_given_back_all_the_same() {
     let mut child = Child::started_by(&other, "host", &[]);
     child.must("anyone");
     child.must(format!("import a {}", buffer.export().unwrap()));
-    // Threads that it has already: of the device, and for what is said late.
+    // Threads that it has already: those of the device, and one for late reports.
     assert_eq!(child.must("check a 1"), "right");
     child.must("gate");
     child.must("fill a 2");
@@ -411,7 +413,8 @@ fn what_gets_no_thread_to_wait_is_given_back_all_the_same() {
     child.end();
 }
 
-/// A chunk is gone at its exporter while its import waits to be unmapped, and its pool is imported: it goes then.
+/// An exporter destroys a chunk while its import, from an imported pool, waits to be unmapped: then the importer
+/// removes it, too.
 #[test]
 fn a_chunk_that_goes_while_it_is_mapped_is_not_kept() {
     let (there, here) = (Side::new(), Side::new());
@@ -419,7 +422,7 @@ fn a_chunk_that_goes_while_it_is_mapped_is_not_kept() {
     // SAFETY: nobody else uses what this test imports.
     let take = |buffer: &millpond::Buffer<u32>| unsafe { shared.import::<u32>(&buffer.export().unwrap()) }.unwrap();
     let (first, second) = (there.filled(1000, 1), there.filled(1000, 2));
-    // One that waits for its last use, and one behind it whose use the host knows to be over.
+    // One that waits for its last use, and one behind it whose use the host knows to have completed.
     let (waits, behind) = (take(&first), take(&second));
     let (stream, other) = (&here.stream, here.device.stream().unwrap());
     let go = gate(stream).unwrap();

@@ -1,4 +1,4 @@
-//! Memory between processes: real ones, of this very program, and devices of one process where that is enough.
+//! Memory between processes: real ones, of this very program, and devices of one process if that is enough.
 
 mod child;
 mod cuda;
@@ -23,7 +23,7 @@ use std::sync::mpsc;
 use millpond::share::Ticket;
 use millpond::{Buffer, Device, HostConfig, Pool, PoolConfig, Result, Stream};
 
-/// A device with a pool for other processes and a stream.
+/// A device with a stream and a pool for other processes.
 struct Side {
     device: Device,
     pool: Pool,
@@ -40,7 +40,7 @@ impl Side {
         Side { stream: device.stream().expect("a stream"), pool, device }
     }
 
-    /// A buffer that is filled, and known to be.
+    /// Returns a filled buffer, after waiting for the fill.
     fn filled(&self, len: usize, seed: u32) -> Buffer<u32> {
         let buffer = self.stream.alloc::<u32>(&self.pool, len).expect("memory");
         fill(&self.stream, &buffer, seed).expect("it is ordered");
@@ -48,7 +48,7 @@ impl Side {
         buffer
     }
 
-    /// Nothing is used any more, and nothing reserved.
+    /// Asserts that nothing is used any more, and nothing reserved.
     #[track_caller]
     fn assert_empty(&self) {
         self.device.synchronize().expect("it ends");
@@ -59,7 +59,7 @@ impl Side {
 }
 
 impl Side {
-    /// All comes back that another side had imported and has dropped.
+    /// Asserts that everything that another side had imported and has dropped is returned.
     #[track_caller]
     fn assert_given_back_by(&self, here: &Side) {
         eventually("the memory is back", || {
@@ -69,7 +69,7 @@ impl Side {
         self.assert_empty();
     }
 
-    /// Asserts that all is here again of what importers had, some of whom were killed.
+    /// Asserts that everything that importers had is returned, even if some of them were killed.
     #[track_caller]
     fn assert_reclaimed(&self) {
         self.assert_empty();
@@ -84,7 +84,7 @@ fn pattern(seed: u32, index: usize) -> u32 {
     (index as u32).wrapping_mul(2_654_435_761) ^ seed
 }
 
-/// The kind of CUDA device that there is: `cuda` where `MILLPOND_TEST_DEVICE` asks for it, else `fake`.
+/// Returns the kind of CUDA device to test: `cuda` if `MILLPOND_TEST_DEVICE` selects it, else `fake`.
 fn kind() -> &'static str {
     match std::env::var("MILLPOND_TEST_DEVICE").as_deref() {
         Ok("cuda") => "cuda",
@@ -92,7 +92,7 @@ fn kind() -> &'static str {
     }
 }
 
-/// A device of a kind that `MILLPOND_TEST_DEVICE` knows.
+/// Makes a device of a kind that `MILLPOND_TEST_DEVICE` knows.
 fn device(kind: &str) -> Device {
     let config = millpond::cuda::CudaConfig::default().library(fakecuda::library());
     let made = match kind {
@@ -111,7 +111,7 @@ fn is_filled(stream: &Stream, buffer: &Buffer<u32>, seed: u32) -> Result<bool> {
     Ok(stream.copy_to_host(buffer.read())?.iter().enumerate().all(|(i, x)| *x == pattern(seed, i)))
 }
 
-/// Work that goes on until the other end is dropped.
+/// Submits work that runs until the sender is dropped.
 fn gate(stream: &Stream) -> Result<mpsc::Sender<()>> {
     let (go, gate) = mpsc::channel::<()>();
     let wait = move || gate.recv().unwrap_or_default();
@@ -120,19 +120,19 @@ fn gate(stream: &Stream) -> Result<mpsc::Sender<()>> {
     Ok(go)
 }
 
-/// As [`fill`], where kernels are no closures.
+/// As [`fill`], for devices whose kernels are not closures.
 fn copy_in(stream: &Stream, buffer: &Buffer<u32>, seed: u32) -> Result<()> {
     let bytes: Vec<u32> = (0..buffer.len()).map(|i| pattern(seed, i)).collect();
     stream.copy_from_host(buffer.write(), &bytes)
 }
 
-/// Imports into a device; the tests order what they do, or find out that they did not before anything runs.
+/// Imports into a device. The tests order their accesses, or learn that these are not ordered before anything runs.
 fn import(device: &Device, ticket: &Ticket) -> Result<Buffer<u32>> {
     // SAFETY: each test orders the accesses that run by events, synchronisation, or messages.
     unsafe { device.import(ticket) }
 }
 
-/// Tries until it is so; what others do takes a while on a busy machine.
+/// Repeats until it is so. What others do takes some time on a busy machine.
 #[track_caller]
 fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     for _ in 0..6000 {
@@ -144,7 +144,7 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     panic!("not within 30 s: {what}");
 }
 
-/// Numbers that look random and are the same on each run.
+/// Returns numbers that look random and are the same on each run.
 fn random() -> u64 {
     static STATE: AtomicU64 = AtomicU64::new(1);
     let mut x = STATE.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What is refused between processes, with both sides named, and what makes it right.
+//! Refusals between processes, with both sides named, and the order that makes the calls right.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +28,7 @@ fn a_use_before_the_exporters_event_is_refused() {
     let process = std::process::id();
     assert!(text.contains(&format!("on stream 1 of process {process}")), "{text}");
     assert!(text.contains("and exports"), "{text}");
-    // An event of the allocation alone does not order what came after it.
+    // An event after the allocation does not order what comes after the event.
     let event = there.stream.record().unwrap();
     fill(&there.stream, &buffer, 2).unwrap();
     here.stream.wait(&here.device.import_event(&event.export().unwrap()).unwrap()).unwrap();
@@ -58,7 +58,7 @@ fn order_passes_through_other_processes() {
     let buffer = a.stream.alloc::<u32>(&a.pool, 1000).unwrap();
     fill(&a.stream, &buffer, 1).unwrap();
     let imported = import(&c.device, &buffer.export().unwrap()).unwrap();
-    // From a to b, and from b to c: c comes after a's write, which it never heard of from a itself.
+    // From a to b, and from b to c: c comes after a's write, although it has no event of a's.
     b.stream.wait(&b.device.import_event(&a.stream.record().unwrap().export().unwrap()).unwrap()).unwrap();
     c.stream.wait(&c.device.import_event(&b.stream.record().unwrap().export().unwrap()).unwrap()).unwrap();
     assert!(is_filled(&c.stream, &imported, 1).unwrap());
@@ -80,7 +80,7 @@ fn what_the_exporter_knew_to_be_over_needs_no_event() {
     assert!(is_filled(&here.stream, &imported, 1).unwrap());
 }
 
-/// What the host was told of another device of its own orders streams, and gives no lent memory back.
+/// A synchronisation with another device of the process orders streams, and ends no lease.
 #[test]
 fn news_of_another_device_does_not_end_a_lease() {
     let (there, here, other) = (Side::new(), Side::new(), Side::new());
@@ -108,7 +108,7 @@ fn the_owner_frees_last() {
     assert_eq!(violation(&refused.error).kind, Kind::FreeWhileImported);
     fill(&here.stream, &imported, 2).unwrap();
     here.stream.free(imported).unwrap();
-    // It is free there, and not yet ordered here.
+    // The importer has freed it, but the owner is not ordered after that yet.
     let refused = there.stream.free(refused.buffer).unwrap_err();
     assert_eq!(violation(&refused.error).kind, Kind::FreeBeforeUse);
     let refused = {
@@ -146,7 +146,8 @@ fn what_the_importers_host_was_told_needs_no_event() {
     assert_eq!(sharing.imports, 0);
 }
 
-/// One thread drops an import, another waits for its last use: whichever is first, the exporter hears that it is over.
+/// One thread drops an import, another waits for its last use: in either order, the exporter learns that the use has
+/// completed.
 #[test]
 fn an_import_that_is_dropped_while_the_host_is_told_is_known_to_be_over() {
     let (there, here) = (Side::new(), Side::new());
@@ -197,7 +198,7 @@ fn a_dropped_import_is_released_when_its_uses_are_over() {
     there.assert_given_back_by(&here);
 }
 
-/// What a stream did to a part last stands for all that it did before, to whatever part.
+/// The last use of a part by a stream stands for everything that the stream did before, to any part.
 #[test]
 fn many_parts_are_lent_and_given_back() {
     let (there, here) = (Side::new(), Side::new());
@@ -257,7 +258,7 @@ fn an_imports_address_that_nobody_frees_goes_with_its_device() {
     there.assert_empty();
 }
 
-/// An own event that another process exports again orders nothing here, and the event itself still does.
+/// An own event that comes back through another process orders nothing here. The event itself still does.
 #[test]
 fn an_own_event_that_comes_back_takes_no_edge_away() {
     let (there, here) = (Side::new(), Side::new());
@@ -273,7 +274,7 @@ fn an_own_event_that_comes_back_takes_no_edge_away() {
     fill(&third, &buffer, 2).unwrap();
 }
 
-/// Two devices of one process: what one does with the other's memory, and what one heard of and the other passes on.
+/// Two devices of one process: one uses the other's memory, and passes on the order that the other one knows.
 #[test]
 fn devices_of_one_process_name_their_chains_alike() {
     for meets_first in [false, true] {
@@ -293,7 +294,7 @@ fn devices_of_one_process_name_their_chains_alike() {
         assert_eq!(violation(&fill(&here.stream, &imported, 3).unwrap_err()).kind, Kind::Race);
         follow(&here.stream, &other.stream);
         assert!(is_filled(&here.stream, &imported, 2).unwrap());
-        // From a third process to one, to the other, and on.
+        // From a third process to one device, to the other device, and on.
         let far = second.stream.alloc::<u32>(&second.pool, 1000).unwrap();
         fill(&second.stream, &far, 4).unwrap();
         let imported = import(&here.device, &far.export().unwrap()).unwrap();
@@ -305,7 +306,7 @@ fn devices_of_one_process_name_their_chains_alike() {
     }
 }
 
-/// A seeded device runs work only where a thread waits: an importer counts.
+/// A seeded device runs work only while a thread waits. An importer counts as such.
 #[test]
 fn an_event_of_a_seeded_device_completes() {
     let seeded = || Side::of(Device::host(HostConfig::default().schedule(Schedule::Seeded(3))).unwrap());

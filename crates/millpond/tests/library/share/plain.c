@@ -1,10 +1,10 @@
-/* A program that knows CUDA's driver API and not Millpond: it imports memory that another process exported as files,
- * and compares what is in it.
+/* A program that uses CUDA's driver API without Millpond: it imports memory that another process exported as files,
+ * and compares the content.
  *
  *     plain LIBRARY DEVICE
  *
  * LIBRARY is the driver's (libcuda.so.1). The files come over the socket that is its standard input, in one packet with
- * the numbers below. It ends with 0 where the content is as said, 3 where it is not, 2 where something else is wrong.
+ * the numbers below. The exit status is 0 if the content is right, 3 if it is wrong, 2 for any other error.
  */
 
 #define _GNU_SOURCE
@@ -16,7 +16,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* What is used of cuda.h, which a machine without the toolkit does not have. */
+/* The used part of cuda.h, which a machine without the toolkit does not have. */
 typedef int CUresult;
 typedef int CUdevice;
 typedef struct CUctx_st *CUcontext;
@@ -27,7 +27,7 @@ typedef struct { int type, id; } CUmemLocation;
 typedef struct { CUmemLocation location; int flags; } CUmemAccessDesc;
 enum { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1, CU_MEM_LOCATION_TYPE_DEVICE = 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 };
 
-/* What comes over the socket. */
+/* The packet on the socket. */
 enum { FILES_MAX = 64 };
 struct part { uint64_t chunk_bytes, offset, bytes; };
 struct packet { uint64_t count, seed; struct part parts[FILES_MAX]; };

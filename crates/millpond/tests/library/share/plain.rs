@@ -1,5 +1,5 @@
-//! Memory as files, for programs that do not know Millpond: a C program that knows the driver API alone imports it and
-//! compares. Over `fakecuda`, and with `MILLPOND_TEST_DEVICE=cuda` on a GPU.
+//! Memory as files, for programs without Millpond: a C program that uses only the driver API imports it and compares.
+//! Over `fakecuda`, and with `MILLPOND_TEST_DEVICE=cuda` on a GPU.
 
 use std::fs::{self, File};
 use std::io::IoSlice;
@@ -29,7 +29,7 @@ fn files(buffer: &Buffer<u32>) -> Result<Vec<MemoryFile>, Error> {
     unsafe { buffer.export_files() }
 }
 
-/// The C program, compiled once by the system's compiler; warnings are errors.
+/// Returns the C program, compiled once by the system's compiler. Warnings are errors.
 fn program() -> &'static PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -44,7 +44,7 @@ fn program() -> &'static PathBuf {
     })
 }
 
-/// The library that the device here has, as the program is to load it.
+/// Returns the library of the device here, for the program to load.
 fn library() -> PathBuf {
     match kind() {
         "cuda" => std::env::var_os("MILLPOND_LIBCUDA").map_or_else(|| "libcuda.so.1".into(), PathBuf::from),
@@ -52,7 +52,7 @@ fn library() -> PathBuf {
     }
 }
 
-/// What the program says of these files, if they hold the pattern of this seed.
+/// Returns the program's output for these files, if they should hold the pattern of this seed.
 fn said(files: &[MemoryFile], seed: u32) -> Output {
     let (ours, theirs) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket");
@@ -83,7 +83,7 @@ fn assert_said(output: &Output, status: i32, text: &str) {
 #[test]
 fn a_plain_cuda_program_reads_what_is_exported() {
     let side = Side::of(device(kind()));
-    // Not at a chunk's beginning.
+    // Not at the beginning of a chunk.
     let before = side.stream.alloc::<u32>(&side.pool, 3000).unwrap();
     let buffer = side.stream.alloc::<u32>(&side.pool, LEN).unwrap();
     copy_in(&side.stream, &before, 8).unwrap();
@@ -95,7 +95,7 @@ fn a_plain_cuda_program_reads_what_is_exported() {
     assert_said(&said(&exported, 9), 0, "right: 4800000 B");
     assert_said(&said(&files(&before).unwrap(), 8), 0, "right: 12000 B");
 
-    // One wrong element, the last, and it says which.
+    // With one wrong element, the last, it reports which one.
     let mut content: Vec<u32> = (0..LEN).map(|i| pattern(9, i)).collect();
     content[LEN - 1] ^= 1;
     side.stream.copy_from_host(buffer.write(), &content).unwrap();
@@ -103,7 +103,7 @@ fn a_plain_cuda_program_reads_what_is_exported() {
     assert_said(&said(&exported, 9), 3, &format!("wrong at {}: ", LEN - 1));
     assert_said(&said(&exported, 10), 3, "wrong at 0: ");
 
-    // The files are the memory's holders: it is there without us.
+    // The files hold the memory: it exists without our buffer.
     side.stream.free(buffer).unwrap();
     side.stream.free(before).unwrap();
     side.device.synchronize().unwrap();
@@ -160,7 +160,7 @@ fn what_has_no_files_is_refused() {
     let buffer = there.filled(1000, 1);
     let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
     assert!(matches!(refused(&imported), ShareError::Imported { .. }));
-    // Handing files out holds nothing: the buffer is its owner's as before.
+    // Exporting files holds nothing: the buffer is its owner's as before.
     let held: Vec<OwnedFd> = files(&buffer).unwrap().into_iter().map(|it| it.file).collect();
     drop(imported);
     here.device.synchronize().unwrap();

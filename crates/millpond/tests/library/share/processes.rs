@@ -25,7 +25,7 @@ fn two_children_fill_check_and_free_their_share() {
         side.stream.wait(&side.device.import_event(&event).unwrap()).unwrap();
         assert!(is_filled(&side.stream, share, seed + 10).unwrap());
     }
-    // The last thing that each child did is its free: the parent's comes after.
+    // The last call of each child is its free. The parent's free comes after.
     for (child, share) in children.iter_mut().zip(shares) {
         let event: millpond::share::Ticket = child.must("record").parse().unwrap();
         side.stream.wait(&side.device.import_event(&event).unwrap()).unwrap();
@@ -88,7 +88,7 @@ fn what_an_exporter_drops_stays_valid_for_its_importers() {
     let (there, here) = (Side::new(), Side::new());
     let buffer = there.filled(5000, 7);
     let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
-    // All of the exporter goes: buffer, stream, pool and device.
+    // Everything of the exporter is dropped: buffer, stream, pool and device.
     drop((buffer, there));
     assert!(is_filled(&here.stream, &imported, 7).unwrap());
     here.stream.free(imported).unwrap();
@@ -205,7 +205,7 @@ fn chunks_of_a_shared_pool_are_fetched_once() {
         side.stream.free(next).unwrap();
     }
     let again = side.device.driver_calls()[millpond::device::CallKind::Export];
-    // Freed memory is given back at synchronisations and made anew: those chunks are others.
+    // Freed memory is given back at synchronisations and allocated again, as other chunks.
     assert!(again >= exports);
     let kept: Vec<u32> = child.must("counts").split(' ').map(|count| count.parse().unwrap()).collect();
     assert_eq!(kept[0], 0, "nothing is imported");
@@ -213,7 +213,7 @@ fn chunks_of_a_shared_pool_are_fetched_once() {
     side.assert_empty();
 }
 
-/// The end of a process gives back what it held, and not the end of its socket: what it does may outlive that.
+/// The end of a process returns what it held. The end of its socket does not, because its work may outlive that.
 #[test]
 fn a_process_that_hung_up_holds_what_it_has_until_it_ends() {
     let side = Side::new();
@@ -243,7 +243,7 @@ fn the_exporter_sees_what_it_lost() {
     bad.must(format!("import y {}", kept.export().unwrap()));
     assert_eq!((side.device.sharing().leases, side.device.sharing().importers), (3, 2));
     bad.kill();
-    // Its parent was told that it is gone: what it held is given back.
+    // The parent knows that it has ended: what it held is returned.
     side.stream.free(buffer).unwrap();
     let sharing = side.device.sharing();
     assert_eq!((sharing.lost, sharing.reclaimed, sharing.leases, sharing.importers), (1, 2, 1, 1));

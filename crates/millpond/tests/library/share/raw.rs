@@ -1,4 +1,4 @@
-//! The protocol spoken by hand: importers and exporters that say what they like.
+//! The protocol without the library: importers and exporters that send anything.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -29,7 +29,7 @@ fn address(exporter: u128) -> SocketAddrUnix {
 }
 
 impl Raw {
-    /// An importer of whoever gave the ticket.
+    /// Connects as an importer to the exporter of the ticket.
     pub(crate) fn connect(ticket: &Ticket) -> Result<Raw> {
         let socket = socket();
         set_socket_timeout(&socket, Timeout::Recv, Some(Duration::from_secs(10)))?;
@@ -50,7 +50,7 @@ impl Raw {
         sendmsg(&self.0, &[IoSlice::new(packet)], &mut control, SendFlags::NOSIGNAL).map(|_| ())
     }
 
-    /// A packet with its files; none at the end.
+    /// Receives a packet with its files, or `None` at the end.
     pub(crate) fn receive(&self) -> Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
         let mut bytes = vec![0; MESSAGE_BYTES_MAX];
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(253))];
@@ -71,7 +71,7 @@ impl Raw {
         Ok((got.bytes > 0).then_some((bytes, files)))
     }
 
-    /// Asks; nothing where the exporter has hung up.
+    /// Sends a request and receives the answer, or `None` if the exporter has closed the connection.
     pub(crate) fn ask(&self, request: &Request) -> Option<(Reply, Vec<OwnedFd>)> {
         let _ = self.say(request);
         let (bytes, files) = self.receive().ok().flatten()?;
@@ -86,7 +86,7 @@ impl Raw {
         }
     }
 
-    /// Whether the exporter hangs up within the time that a packet may take.
+    /// Returns `true` if the exporter closes the connection within the time that a packet may take.
     pub(crate) fn is_hung_up(&self) -> bool {
         matches!(self.receive(), Ok(None))
     }
@@ -96,12 +96,12 @@ pub(crate) fn claim(ticket: &Ticket) -> Request {
     Request::Claim { kind: ticket.kind, nonce: ticket.nonce }
 }
 
-/// A read by whoever says it.
+/// Makes a read by any device.
 pub(crate) fn one_use(device: u128, chain: u32, seq: u64) -> ForeignUse {
     ForeignUse { point: ForeignPoint { device, chain, seq }, act: Act::Read, stream: 0, op: 0, process: 0 }
 }
 
-/// Somebody who listens as an exporter does.
+/// A socket that listens as an exporter does.
 pub(crate) struct RawExporter(OwnedFd);
 
 impl RawExporter {

@@ -1,5 +1,5 @@
-//! Three processes, or devices: what one did with another's memory orders what a third does, however the third hears of
-//! it, and is told to it.
+//! Three processes, or devices: what one did with another's memory orders what a third does. The third may learn of it
+//! in any way.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
@@ -17,7 +17,7 @@ fn violation(error: &Error) -> &Finding {
     error.violation().unwrap_or_else(|| panic!("no violation: {error}"))
 }
 
-/// A stream of `here` comes after the present end of `there`'s.
+/// Puts a stream of `here` after the present end of `there`'s.
 fn follow(here: &Side, there: &Side) {
     follow_ticket(here, &there.stream.record().unwrap().export().unwrap());
 }
@@ -26,7 +26,7 @@ fn follow_ticket(here: &Side, ticket: &Ticket) {
     here.stream.wait(&here.device.import_event(ticket).unwrap()).unwrap();
 }
 
-/// What the help says: an event of the process that did it.
+/// The advice is to use an event of the process that did it.
 #[test]
 fn an_event_of_the_third_process_itself_orders_what_the_exporter_told_of_it() {
     let (there, here, mut second) = (Side::new(), Side::new(), Child::new());
@@ -47,7 +47,8 @@ fn an_event_of_the_third_process_itself_orders_what_the_exporter_told_of_it() {
     assert!(is_filled(&here.stream, &imported, 2).unwrap());
 }
 
-/// A second process takes memory and gives it back with work in flight that waits for its gate; a third follows it.
+/// A second process imports memory and returns it with work in flight that waits for its gate. A third one imports it
+/// after that.
 fn after_work_of_a_second(there: &Side, here: &Side, second: &mut Child, buffer: &Buffer<u32>) -> Buffer<u32> {
     second.must(format!("import x {}", buffer.export().unwrap()));
     second.must("gate");
@@ -57,8 +58,8 @@ fn after_work_of_a_second(there: &Side, here: &Side, second: &mut Child, buffer:
     import(&here.device, &buffer.export().unwrap()).unwrap()
 }
 
-/// A third process is told what a second did, and that it is over: by the exporter, which has it from the second, or
-/// from the second's end.
+/// The exporter tells a third process what a second one did, and that it has completed. The exporter learns that from
+/// the second process, or from its end.
 #[test]
 fn what_a_third_process_did_is_over_for_all() {
     for is_killed in [false, true] {
@@ -93,7 +94,7 @@ fn what_a_third_process_did_is_over_for_all() {
     }
 }
 
-/// An import knows a third one by its exporter; it meets that one itself as well, before or after.
+/// An importer knows a third process through its exporter, and also directly, before or after that.
 #[test]
 fn who_is_met_and_told_of_is_one() {
     for meets_first in [true, false] {
@@ -123,7 +124,7 @@ fn who_is_met_and_told_of_is_one() {
     }
 }
 
-/// Its chains keep their names while an import's history has them: no other chain stands in for them.
+/// Its chains keep their names while an import's history has them: no other chain takes these names.
 #[test]
 fn who_is_gone_keeps_its_name_while_an_import_needs_it() {
     let (there, here, mut second) = (Side::new(), Side::new(), Child::new());
@@ -134,7 +135,8 @@ fn who_is_gone_keeps_its_name_while_an_import_needs_it() {
     second.must("free x");
     eventually("it has given it back", || there.device.sharing().leases == 0);
     let imported = import(&here.device, &buffer.export().unwrap()).unwrap();
-    // Of another stream of the exporter, made before the second's end, and long.
+    // An event of another stream of the exporter, which has many operations and was made before the second process
+    // ended.
     let other = there.device.stream().unwrap();
     for _ in 0..50 {
         other.launch((), |()| ()).unwrap();
@@ -153,7 +155,7 @@ fn who_is_gone_keeps_its_name_while_an_import_needs_it() {
     });
 }
 
-/// A process that ends has closed its sockets, and is not over yet: its exporter still tells of it.
+/// A process that is ending has closed its sockets but has not ended yet: its exporter still passes on its chains.
 #[test]
 fn who_is_about_to_end_keeps_its_name() {
     let (there, here, mut second) = (Side::new(), Side::new(), Child::new());
@@ -165,7 +167,7 @@ fn who_is_about_to_end_keeps_its_name() {
     follow_ticket(&here, &second.must("record").parse().unwrap());
     here.stream.synchronize().unwrap();
     second.must("hang-up");
-    // What the event was heard by goes a moment later.
+    // The connection over which the event was imported is closed a moment later.
     for _ in 0..5 {
         here.device.sharing();
         std::thread::sleep(std::time::Duration::from_millis(5));
@@ -176,7 +178,7 @@ fn who_is_about_to_end_keeps_its_name() {
     eventually("it has gone", || here.device.sharing().exporters == 1);
 }
 
-/// The owner heard of its importer's work by a third one before the importer itself said anything.
+/// The owner learned of its importer's work from a third process before the importer itself reported anything.
 #[test]
 fn what_a_third_passes_on_before_the_first_release_counts() {
     for _ in 0..10 {
@@ -191,7 +193,7 @@ fn what_a_third_passes_on_before_the_first_release_counts() {
     }
 }
 
-/// What importers have said is told to the next one, and is in the next event, however much of it there is.
+/// The reports of importers are passed on to the next importer, and are in the next event, in any amount.
 #[test]
 fn what_was_said_before_is_told() {
     for round in 0..10 {
@@ -215,7 +217,7 @@ fn what_was_said_before_is_told() {
     }
 }
 
-/// Memory that goes out and comes back, ordered by events alone, has no history that grows.
+/// Memory that is lent and returned repeatedly, ordered by events only, has a history that does not grow.
 #[test]
 fn what_is_lent_a_thousand_times_can_be_lent_again() {
     let (there, here) = (Side::new(), Side::new());
@@ -230,7 +232,8 @@ fn what_is_lent_a_thousand_times_can_be_lent_again() {
     assert!(is_filled(&there.stream, &buffer, 1499).unwrap());
 }
 
-/// A host device has so many workers: events of another process that are not over leave some for what they wait for.
+/// The workers of a host device are limited: incomplete events of another process leave some workers for the work that
+/// those events wait for.
 #[test]
 fn hundreds_of_imported_events_leave_workers_for_other_work() {
     let (there, here) = (Side::new(), Side::new());
@@ -246,7 +249,7 @@ fn hundreds_of_imported_events_leave_workers_for_other_work() {
                 imported.fetch_add(1, Ordering::Relaxed);
             }
         });
-        // Until no more come: those that are left wait on their own thread.
+        // Until no more are imported: the rest wait on their own thread.
         let mut seen = 0;
         while seen == 0 || seen != imported.load(Ordering::Relaxed) {
             seen = imported.load(Ordering::Relaxed);
@@ -257,7 +260,7 @@ fn hundreds_of_imported_events_leave_workers_for_other_work() {
     assert_eq!(imported.into_inner(), 400);
 }
 
-/// Processes that come and go, known to an importer by its exporter alone, are forgotten in time.
+/// Processes that an importer knows only through its exporter are forgotten in time.
 #[test]
 fn hearsay_keeps_nobody_from_importing() {
     let (there, here) = (Side::new(), Side::new());
@@ -283,7 +286,8 @@ fn hearsay_keeps_nobody_from_importing() {
     assert!(import(&here.device, &buffer.export().unwrap()).is_ok());
 }
 
-/// An importer that takes another's device for its own: what it says is over is its own work, for everybody.
+/// An importer that claims another process's device as its own: everybody treats the completion that it reports as that
+/// of its own work.
 #[test]
 fn who_takes_anothers_number_says_nothing_of_its_work() {
     let (there, here) = (Side::new(), Side::new());

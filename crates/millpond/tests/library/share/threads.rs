@@ -1,4 +1,4 @@
-//! Threads: those of a program that end while it shares, and those of the library that wait.
+//! Threads: those of the program that end while it shares, and those of the library that wait.
 
 use std::cell::RefCell;
 use std::sync::{Arc, mpsc};
@@ -7,7 +7,7 @@ use millpond::Buffer;
 
 use super::{Side, eventually, gate, import};
 
-/// Frees what is lent and given back, at the end of its thread.
+/// Frees memory that was lent and returned, at the end of its thread.
 struct Last(Arc<Side>, Option<Buffer<u32>>);
 
 impl Drop for Last {
@@ -22,7 +22,7 @@ impl Drop for Last {
 #[test]
 fn a_thread_that_ends_frees_what_is_lent() {
     thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
-    // What is made first is dropped first or last, as the system likes: both are tried.
+    // The system may drop the first value first or last: both are tested.
     for is_first in [false, true] {
         let (there, here) = (Arc::new(Side::new()), Side::new());
         let theirs = Arc::clone(&there);
@@ -41,7 +41,7 @@ fn a_thread_that_ends_frees_what_is_lent() {
     }
 }
 
-/// Imports freed on a stream each while their uses run, and what those wait for.
+/// Makes imports, each freed on a stream of its own while its use runs. Returns the gates that the uses wait for.
 fn in_use(there: &Side, here: &Side, count: usize) -> Vec<mpsc::Sender<()>> {
     let one = |at| {
         let buffer = there.filled(100, at as u32);
@@ -55,8 +55,8 @@ fn in_use(there: &Side, here: &Side, count: usize) -> Vec<mpsc::Sender<()>> {
     (0..count).map(one).collect()
 }
 
-/// The last one's uses are over first: what it held is back then, whatever the others wait for, which may be their
-/// exporter.
+/// The uses of the last one complete first: what it held is returned then, whatever the others wait for. They may wait
+/// for their exporter.
 #[test]
 fn an_import_that_is_over_waits_for_no_other() {
     let (there, here) = (Side::new(), Side::new());
@@ -72,7 +72,7 @@ fn an_import_that_is_over_waits_for_no_other() {
     there.assert_given_back_by(&here);
 }
 
-/// What its streams do after the release is not waited for: that may wait for the exporter.
+/// The import does not wait for later work of its streams, because that may wait for the exporter.
 #[test]
 fn an_import_that_is_over_waits_for_no_later_work() {
     let (there, here) = (Side::new(), Side::new());
@@ -92,7 +92,7 @@ fn an_import_that_is_over_waits_for_no_later_work() {
     there.assert_given_back_by(&here);
 }
 
-/// There are more of them than threads that wait: the threads that come to an end see to the rest.
+/// There are more of them than waiting threads: threads that finish take over the rest.
 #[test]
 fn more_streams_than_threads_are_waited_for() {
     let (there, here) = (Side::new(), Side::new());
@@ -104,8 +104,8 @@ fn more_streams_than_threads_are_waited_for() {
     }
 }
 
-/// What the host knows to have completed is given back without a thread, and whoever learned it waits for nothing: not
-/// for work that came behind the uses, which may wait for that very host.
+/// Uses that the host knows to have completed are returned without a thread. The thread that learned it does not wait
+/// for later work, which may wait for that very thread.
 #[test]
 fn a_host_that_learns_of_the_uses_waits_for_no_later_work() {
     let (there, here) = (Side::new(), Side::new());
@@ -129,7 +129,7 @@ fn a_host_that_learns_of_the_uses_waits_for_no_later_work() {
             ended.send(here.device.sharing().returning).unwrap();
         });
         let waited = said.recv_timeout(std::time::Duration::from_secs(30));
-        // In any case, so that the test ends.
+        // In both cases, so that the test ends.
         drop((later, gates));
         assert_eq!(waited, Ok(64));
     });

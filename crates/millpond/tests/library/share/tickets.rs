@@ -1,4 +1,4 @@
-//! Tickets that are forged, stale, used, cut, of another kind; and users that may not connect.
+//! Tickets that are forged, stale, used, truncated, or of another kind; and users that may not connect.
 
 use millpond::error::ShareError;
 use millpond::share::{Peers, Refusal, Ticket, TicketKind};
@@ -51,11 +51,11 @@ fn forged_and_damaged_tickets_are_refused() {
     let mut damaged = bytes;
     damaged[20] ^= 4;
     assert!(Ticket::from_bytes(&damaged).is_err());
-    // Of all that the right one is still good.
+    // After all that the right ticket is still valid.
     drop(import(&here.device, &ticket).unwrap());
 }
 
-/// An answer names each use that may not be over: where there are too many, it says what to do.
+/// An answer names each use that may not have completed. If there are too many, the error says what to do.
 #[test]
 fn memory_with_too_many_uses_is_refused_by_that_name() {
     let (there, here) = (Side::new(), Side::new());
@@ -88,7 +88,7 @@ fn a_ticket_for_freed_memory_is_stale() {
     let address = buffer.address();
     there.stream.free(buffer).unwrap();
     assert_refused(import(&here.device, &first), Refusal::Stale);
-    // The same block serves again: another life, which the ticket is not for.
+    // The same block is used again. The ticket is not valid for that lifetime.
     let next = there.filled(1000, 2);
     assert_eq!(next.address(), address);
     assert_refused(import(&here.device, &second), Refusal::Stale);
@@ -106,7 +106,7 @@ fn a_ticket_of_another_kind_is_refused_and_stays_good() {
     assert!(matches!(refusal(import(&here.device, &event)), ShareError::Kind { .. }));
     assert!(matches!(refusal(here.device.import_event(&pool)), ShareError::Kind { .. }));
     assert!(matches!(refusal(here.device.import_pool(&memory)), ShareError::Kind { .. }));
-    // One that lies about it.
+    // A ticket that lies about its kind.
     let lie = Ticket { kind: TicketKind::Memory, bytes: 4000, ..event };
     assert_refused(import(&here.device, &lie), Refusal::OtherKind);
     here.device.import_event(&event).unwrap();
@@ -129,7 +129,7 @@ fn elements_must_fit() {
     // SAFETY: nothing uses it.
     let refused = unsafe { here.device.import::<u64>(&ticket) };
     assert_eq!(refusal(refused), ShareError::Length { bytes: 4004, element: 8 });
-    // The ticket was not used up; where it lies, the exporter's word is found out, and the memory given back.
+    // The ticket was not used up. If it lies, the exporter's answer reveals that, and the memory is returned.
     // SAFETY: as above.
     let refused = unsafe { here.device.import::<u64>(&Ticket { bytes: 8, ..ticket }) };
     assert_eq!(refusal(refused), ShareError::Length { bytes: 4004, element: 8 });
@@ -153,7 +153,7 @@ fn only_allowed_users_are_served() {
     assert_eq!(there.device.sharing().refused, 1);
 }
 
-/// This process's user: who owns its files.
+/// Returns the user of this process: the owner of its files.
 fn rustix_uid() -> u32 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").expect("it is there").uid()

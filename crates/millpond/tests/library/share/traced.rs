@@ -1,4 +1,4 @@
-//! What an exporter's trace says of its importers, and that the checker finds nothing wrong in it.
+//! An exporter's trace has the uses of its importers, and the checker finds nothing wrong in it.
 
 use std::path::Path;
 
@@ -41,8 +41,8 @@ fn importers_that_come_and_go_are_in_the_trace() {
     assert!(findings.is_empty(), "{findings:#?}");
 }
 
-/// The owner asks for its free again and again while an importer gives back or is killed: the trace finds as many wrong
-/// frees as were refused, since the end of the hold is in it before the free that it allows.
+/// The owner repeats its free while an importer returns the memory or is killed. The trace has as many wrong frees as
+/// were refused, because the end of the lease is in it before the free that it allows.
 #[test]
 fn what_a_holds_end_allows_comes_after_it_in_the_trace() {
     for is_killed in [false, true] {
@@ -102,7 +102,7 @@ fn an_importers_trace_is_right_by_itself() {
     assert!(findings.is_empty(), "{findings:#?}");
 }
 
-/// The operations of a trace, and what the checker finds in them.
+/// Returns the operations of a trace, and the checker's findings in them.
 fn read(path: &Path) -> (Vec<Op>, Vec<Finding>) {
     let mut reader = Reader::new();
     reader.feed(&std::fs::read(path).unwrap());

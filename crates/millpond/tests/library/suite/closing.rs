@@ -1,4 +1,4 @@
-//! Streams, pools and threads that end while their work runs: it still counts, and nothing is left of them.
+//! Streams, pools and threads that end while their work runs: the work still counts, and nothing is left of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -11,7 +11,7 @@ use millpond::{Device, DeviceConfig, HostConfig, PoolConfig, Stream};
 
 use crate::common::{on_devices_that_run_closures, on_every_device, on_parallel_devices_that_run_closures};
 
-/// A synchronisation of the device comes after work of a stream that is closed at that moment.
+/// A synchronisation of the device also waits for work of a stream that is closed at that moment.
 #[test]
 fn a_synchronisation_misses_no_stream_that_is_closed_meanwhile() {
     let device = Device::host(HostConfig::default()).unwrap();
@@ -72,7 +72,7 @@ fn a_dropped_pool_waits_for_streams_that_are_closed_meanwhile() {
     });
 }
 
-/// A pool's memory goes back once its own last uses are over, though other work of the device never rests.
+/// A pool's memory is given back once its own last uses have completed, even if other work of the device never ends.
 #[test]
 fn a_dropped_pool_waits_for_its_own_work_only() {
     on_parallel_devices_that_run_closures(|on| {
@@ -81,7 +81,7 @@ fn a_dropped_pool_waits_for_its_own_work_only() {
         let pool = on.pool(PoolConfig::default());
         let x = stream.alloc::<u8>(&pool, 1 << 20)?;
         stream.launch(x.write(), |x| x.fill(1))?;
-        // Its work may be over before it is dropped, and is at any rate behind the synchronisation.
+        // Its work may have completed before it is dropped, and has completed after the synchronisation.
         let given_back = || on.device.driver_calls()[CallKind::Unreserve];
         let before = given_back();
         drop((x, pool));
@@ -92,8 +92,8 @@ fn a_dropped_pool_waits_for_its_own_work_only() {
     });
 }
 
-/// Tens of thousands of streams, each with a cache, are closed one after the other: a list that is walked for each of
-/// them would take minutes.
+/// Tens of thousands of streams, each with a cache, are closed one after the other. If each close walked a list of all
+/// of them, this would take minutes.
 #[test]
 fn very_many_streams_are_closed() {
     on_every_device(|on| {
@@ -109,7 +109,7 @@ fn very_many_streams_are_closed() {
     });
 }
 
-/// Streams that the legacy stream would come after, were it ever used, leave nothing of theirs once they are over.
+/// The legacy stream would come after these streams, if it were ever used. Once they have completed they leave nothing.
 #[test]
 fn closed_streams_leave_no_events_for_a_legacy_stream_that_nobody_uses() {
     on_every_device(|on| {
@@ -125,7 +125,7 @@ fn closed_streams_leave_no_events_for_a_legacy_stream_that_nobody_uses() {
     });
 }
 
-/// Closed streams whose ends the host was told of by another device leave nothing either.
+/// Closed streams whose ends the host knows through another device leave nothing either.
 #[test]
 fn what_another_device_was_waited_for_ends_closed_streams() {
     let host = || Device::host(HostConfig::default()).unwrap();
@@ -148,13 +148,13 @@ fn what_another_device_was_waited_for_ends_closed_streams() {
     stream.free(x).unwrap();
 }
 
-/// And if it is used after all, it comes after all of them.
+/// If the legacy stream is used after all, it comes after all of them.
 #[test]
 fn the_legacy_stream_comes_after_closed_streams_of_which_nothing_is_kept() {
     on_every_device(|on| {
         let (pool, legacy) = (on.device.default_pool(), on.device.legacy_stream());
         let buffer = legacy.alloc::<u8>(&pool, 64).unwrap();
-        // No host waits for any of them.
+        // The host waits for none of them.
         for at in 0..200 {
             let stream = on.device.stream().unwrap();
             if at == 0 {
@@ -167,7 +167,7 @@ fn the_legacy_stream_comes_after_closed_streams_of_which_nothing_is_kept() {
     });
 }
 
-/// A thread's default stream is closed with it.
+/// A thread's default stream is closed with the thread.
 #[test]
 fn threads_that_end_leave_no_default_stream() {
     on_devices_that_run_closures(|on| {
@@ -178,7 +178,7 @@ fn threads_that_end_leave_no_default_stream() {
                 scope.spawn(|| on.device.per_thread_stream().unwrap().launch((), |()| ()).unwrap());
             });
         }
-        // A scope waits for the closures of its threads, not for what their ends drop.
+        // A scope waits for the closures of its threads, not for the destructors of their thread-local values.
         let end = Instant::now() + Duration::from_secs(20);
         while closed() < before + 50 {
             assert!(Instant::now() < end, "{} of 50 are closed", closed() - before);
@@ -187,7 +187,7 @@ fn threads_that_end_leave_no_default_stream() {
     });
 }
 
-/// Handles that a thread keeps in a value of its own are dropped and used after the library's own values of the thread.
+/// Handles in a thread's own thread-local value are dropped and used after the library's values of that thread.
 #[test]
 fn handles_outlive_what_a_thread_knew() {
     struct Last(Vec<Box<dyn FnOnce()>>);
@@ -202,7 +202,7 @@ fn handles_outlive_what_a_thread_knew() {
     std::thread::spawn({
         let (device, done) = (device.clone(), Arc::clone(&done));
         move || {
-            // Made first, it is dropped last.
+            // It is made first, so it is dropped last.
             LAST.with(|last| last.lock().unwrap().0.clear());
             let (stream, own) = (device.stream().unwrap(), device.per_thread_stream().unwrap());
             let pool = device.pool(PoolConfig::default()).unwrap();
@@ -224,7 +224,7 @@ fn handles_outlive_what_a_thread_knew() {
     device.synchronize().unwrap();
 }
 
-/// A reporter that panics, as a test's may, loses no memory.
+/// A reporter that panics, as in a test, loses no memory.
 #[test]
 fn a_reporter_that_panics_loses_nothing() {
     let violations = Violations::Report(Reporter::new(|violation| panic!("{}", violation.kind.name())));
@@ -236,7 +236,7 @@ fn a_reporter_that_panics_loses_nothing() {
     assert!(panicked.is_err());
     device.synchronize().unwrap();
     assert_eq!(pool.statistics().used_bytes, 0);
-    // By its address the program still has it.
+    // The program still has it, by its address.
     let address = left.alloc::<u8>(&pool, 1 << 20).unwrap().into_address();
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| right.free_address(address)));
     assert!(panicked.is_err());
@@ -244,8 +244,8 @@ fn a_reporter_that_panics_loses_nothing() {
     left.free_address(address).unwrap();
 }
 
-/// Nobody waits for work that owns memory of its device: it is run with the last handle, and nothing is left. Where a
-/// kernel of another device drops that handle, a thread does it.
+/// Nobody waits for work that owns memory of its device. It runs when the last handle is dropped, and nothing is left.
+/// If a kernel of another device drops that handle, a thread runs the work.
 #[test]
 fn pending_work_keeps_no_device_whose_handles_are_gone() {
     for (schedule, in_a_kernel) in
@@ -293,7 +293,7 @@ fn pending_work_keeps_no_device_whose_handles_are_gone() {
     }
 }
 
-/// What a pool costs to open does not depend on how many there are.
+/// Dropped pools leave nothing in their device, so the cost to open a pool does not grow.
 #[test]
 fn pools_leave_their_device_when_they_go() {
     on_every_device(|on| {
@@ -308,7 +308,7 @@ fn pools_leave_their_device_when_they_go() {
     });
 }
 
-/// A program that never waits keeps nothing for each stream: by the count of its calls, not by what has completed.
+/// A program that never waits keeps no state for each stream: by the count of its calls, not by what has completed.
 #[test]
 fn of_many_closed_streams_the_one_closed_first_makes_room() {
     let device = Device::host(HostConfig::default()).unwrap();

@@ -1,8 +1,8 @@
-//! No byte is ever lost: random programs in order, whose kernels write patterns and verify them.
+//! No byte is lost: random programs in order, whose kernels write patterns and verify them.
 //!
-//! Each buffer is passed around by several streams; each pass verifies what the one before wrote and writes anew. The
-//! pools are small, so that memory is reused all the time, by every way there is. A kernel that finds a wrong byte
-//! loses the device, which the program then sees.
+//! Each buffer is passed around by several streams. Each pass verifies the last pattern and writes a new one. The pools
+//! are small, so that memory is reused all the time, in every possible way. A kernel that finds a wrong byte loses the
+//! device, which the program then sees.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use millpond::{Buffer, Device, Error, Event, HostConfig, KIB, MIB, Pool, PoolCon
 
 use crate::common::{makes, reuse};
 
-/// Which pattern is in a buffer, and after what it may be touched.
+/// The pattern in a buffer, and the event after which the buffer may be used.
 struct Passed {
     buffer: Buffer<u64>,
     pattern: u64,
@@ -21,13 +21,13 @@ struct Passed {
     home: usize,
 }
 
-/// A random program that is in order.
+/// A random program without order mistakes.
 struct Program {
     random: Rng,
     streams: Vec<Stream>,
     pool: Pool,
     live: Vec<Passed>,
-    /// Bytes verified, by kernels.
+    /// The bytes verified by kernels.
     verified: Arc<AtomicU64>,
     next_pattern: u64,
     refused: u64,
@@ -111,7 +111,7 @@ impl Program {
         (count > 0).then(|| self.live.swap_remove(self.random.u64(..count) as usize))
     }
 
-    /// A stream verifies a buffer and writes it anew.
+    /// Makes a stream verify a buffer and write a new pattern.
     fn pass(&mut self, stream: usize) -> Result<(), Error> {
         let Some(mut passed) = self.take() else { return Ok(()) };
         let (old, verified) = (passed.pattern, Arc::clone(&self.verified));
@@ -128,7 +128,7 @@ impl Program {
         Ok(())
     }
 
-    /// A stream verifies a buffer and frees it.
+    /// Makes a stream verify a buffer and free it.
     fn free(&mut self, stream: usize) -> Result<(), Error> {
         let Some(Passed { buffer, pattern, event, .. }) = self.take() else { return Ok(()) };
         let verified = Arc::clone(&self.verified);
@@ -138,7 +138,7 @@ impl Program {
         Ok(at.free(buffer)?)
     }
 
-    /// A buffer is verified where it is, and dropped while that may still run.
+    /// Verifies a buffer on its own stream, and drops it while that may still run.
     fn let_go(&mut self) {
         if let Some(Passed { buffer, pattern, home, event }) = self.take() {
             let verified = Arc::clone(&self.verified);
@@ -148,7 +148,7 @@ impl Program {
         }
     }
 
-    /// Copies the first half of a buffer into a new one on the device, and by way of the host.
+    /// Copies the first half of a buffer into a new one on the device, and through the host.
     fn shrink(&mut self, stream: usize) -> Result<(), Error> {
         let Some(Passed { buffer, pattern, event, .. }) = self.take() else { return Ok(()) };
         let (at, half) = (&self.streams[stream], buffer.len() / 2);
@@ -180,7 +180,7 @@ fn check(schedule: Schedule, seed: u64, steps: usize, config: PoolConfig) {
     drop(streams);
 }
 
-/// The settings that change how memory is found.
+/// Returns the settings that change how memory is found.
 fn config(number: u64) -> PoolConfig {
     let bit = |bit: u64| number >> bit & 1 != 0;
     PoolConfig::default()
@@ -215,7 +215,7 @@ fn no_byte_is_lost_under_any_seed() {
     }
 }
 
-/// Everything is dropped in odd orders, by other threads, while kernels run.
+/// Everything is dropped in unusual orders, by other threads, while kernels run.
 #[test]
 fn drops_from_other_threads_lose_nothing() {
     for seed in 0..if is_wanted() { 24 } else { 0 } {
@@ -254,7 +254,7 @@ fn drops_from_other_threads_lose_nothing() {
     }
 }
 
-/// Another stream gets freed memory by way of an event, over and over, while kernels run.
+/// Another stream gets freed memory repeatedly, by an event, while kernels run.
 #[test]
 fn reuse_by_events_keeps_data_apart() {
     if !is_wanted() {
@@ -262,7 +262,7 @@ fn reuse_by_events_keeps_data_apart() {
     }
     for schedule in [Schedule::Parallel, Schedule::Seeded(5), Schedule::Seeded(6)] {
         let device = Device::host(HostConfig::default().schedule(schedule)).unwrap();
-        // Room for two buffers: the third is always a reuse.
+        // The pool has room for two buffers, so the third always reuses memory.
         let pool = device.pool(PoolConfig::default().max_bytes(4 * MIB).reuse(reuse(true, false, false)));
         let (pool, verified) = (pool.unwrap(), Arc::new(AtomicU64::new(0)));
         let streams: Vec<Stream> = (0..4).map(|_| device.stream().unwrap()).collect();

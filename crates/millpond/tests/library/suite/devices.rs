@@ -1,5 +1,5 @@
-//! Several devices in one process: each works by itself, and what belongs to one is refused by the other in clear
-//! words.
+//! Several devices in one process: each works independently, and refuses, with a clear message, what belongs to
+//! another.
 
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
@@ -16,7 +16,7 @@ use crate::common::{Make, Subject, makes, on_every_device, visit};
 
 fn devices() -> Vec<Device> {
     if !makes().contains(&Make::Parallel) {
-        // Two of the kind that is asked for.
+        // Two of the selected kind.
         return makes().into_iter().cycle().take(2).map(|make| Subject::new(make).device).collect();
     }
     let host = |schedule| Device::host(HostConfig::default().schedule(schedule)).unwrap();
@@ -28,7 +28,7 @@ fn devices() -> Vec<Device> {
     ]
 }
 
-/// All ordered pairs of different devices.
+/// Runs a body on all ordered pairs of different devices.
 fn on_pairs(body: impl Fn(&Device, &Device)) {
     let devices = devices();
     for (i, here) in devices.iter().enumerate() {
@@ -38,7 +38,7 @@ fn on_pairs(body: impl Fn(&Device, &Device)) {
     }
 }
 
-/// Whether devices of two kinds can have access to each other's memory.
+/// Returns `true` if devices of two kinds can have access to each other's memory.
 fn are_peers(here: &Device, there: &Device) -> bool {
     let are_cuda = makes().iter().all(|it| matches!(it, Make::Fake | Make::Cuda));
     are_cuda || here.properties().has_memory && there.properties().has_memory
@@ -83,7 +83,7 @@ fn strangers_are_refused() {
         assert_no_access(stream.memset(y.write(), 0), here, &other);
         assert_no_access(stream.copy_to_host(y.read()), here, &other);
         assert_no_access(stream.copy_from_host(y.write(), &[0; 100]), here, &other);
-        // A refused free gives the buffer back, to be freed where it belongs.
+        // A refused free returns the buffer, to be freed on its own device.
         let refused = stream.free(y).unwrap_err();
         let Some(Invalid::OtherDevice { what, .. }) = refused.error.invalid() else { panic!("{}", refused.error) };
         assert!(what.ends_with(&there.name().to_string()) && what.contains("devices.rs"), "{what}");
@@ -94,13 +94,13 @@ fn strangers_are_refused() {
     });
 }
 
-/// Addresses of another device are as foreign as any.
+/// Addresses of another device are unknown here.
 #[test]
 fn strange_addresses_are_nobodys() {
     on_pairs(|here, there| {
         let (stream, strange) = (here.stream().unwrap(), there.stream().unwrap());
         let y = strange.alloc::<u8>(&there.default_pool(), 100).unwrap();
-        // Simulated addresses are made up, and may be those of another device.
+        // Simulated addresses are made up, and may equal those of another device.
         if !here.properties().has_memory || !there.properties().has_memory {
             return;
         }
@@ -124,7 +124,7 @@ fn devices_work_side_by_side() {
             held.push((stream, x, round));
         }
     }
-    // Data passes from one to the other by way of the host.
+    // Data passes from one device to the other through the host.
     for (stream, x, round) in &held {
         let found = stream.copy_to_host(x.read()).unwrap();
         assert!(found.iter().all(|x| x == round));
@@ -144,7 +144,7 @@ fn devices_work_side_by_side() {
     }
 }
 
-/// One device ends while others live, and what it made outlives the handle.
+/// One device ends while others are in use. What it made outlives the handle.
 #[test]
 fn a_device_lives_as_long_as_what_it_made() {
     for device in devices() {
@@ -164,7 +164,8 @@ fn a_device_lives_as_long_as_what_it_made() {
     }
 }
 
-/// Another handle on another thread uses and frees it, in order; what the stream left to be dropped is freed as well.
+/// Another handle on another thread uses and frees it, in order. Memory left on the stream to be dropped is freed as
+/// well.
 #[test]
 fn memory_outlives_the_stream_that_allocated_it() {
     on_every_device(|on| {
@@ -190,13 +191,13 @@ fn memory_outlives_the_stream_that_allocated_it() {
     });
 }
 
-/// A host device with threads, where the tests are of host devices.
+/// Returns two host devices with threads, if host devices are to be tested.
 fn parallel_pair() -> Option<(Device, Device)> {
     let host = || Device::host(HostConfig::default()).unwrap();
     makes().contains(&Make::Parallel).then(|| (host(), host()))
 }
 
-/// Runs something that must not hang.
+/// Runs a body that must not hang.
 fn soon(body: impl FnOnce() + Send + 'static) {
     let (done, seen) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
@@ -248,7 +249,7 @@ fn a_kernel_drops_a_device_that_waits_for_it() {
     });
 }
 
-/// A kernel panics; one behind it owns a guard that synchronises as it is dropped.
+/// A kernel panics. A kernel behind it owns a guard that synchronises when it is dropped.
 #[test]
 fn a_guard_among_lost_kernels_synchronises() {
     struct Flush(Stream, std::sync::mpsc::Sender<bool>);
@@ -278,7 +279,7 @@ fn a_guard_among_lost_kernels_synchronises() {
     });
 }
 
-/// A kernel that waits for its own stream is told.
+/// A kernel that waits for its own stream gets an error.
 #[test]
 fn a_kernel_that_waits_for_itself_is_told() {
     let Some((device, _)) = parallel_pair() else { return };
@@ -295,7 +296,7 @@ fn a_kernel_that_waits_for_itself_is_told() {
     });
 }
 
-/// A device that used another's memory goes with its last handle, and not with the other.
+/// A device that used another's memory ends with its own last handle, and need not wait for the other to end.
 #[test]
 fn a_device_is_not_kept_by_those_whose_memory_it_used() {
     let home = Device::host(HostConfig::default()).unwrap();
@@ -314,7 +315,7 @@ fn a_device_is_not_kept_by_those_whose_memory_it_used() {
         stream.wait(&there.record().unwrap()).unwrap();
         there.synchronize().unwrap();
     }
-    // What they did counts as before.
+    // Its uses count as before.
     stream.launch(buffer.write(), |_| ()).unwrap();
     home.synchronize().unwrap();
     let end = Instant::now() + Duration::from_secs(20);
@@ -331,8 +332,8 @@ fn a_device_is_not_kept_by_those_whose_memory_it_used() {
     pool.trim_to(0).unwrap();
 }
 
-/// What is looked up of another device is let go where that device may end, behind the stream's lock, however the call
-/// ends; builds with debug assertions look.
+/// Objects of another device that a call looks up are released after the stream's lock, because that device may end
+/// there, no matter how the call ends. Builds with debug assertions check that.
 #[test]
 fn a_view_of_another_device_whose_memory_is_gone_is_refused() {
     on_pairs(|here, there| {

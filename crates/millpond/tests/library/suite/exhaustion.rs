@@ -1,4 +1,4 @@
-//! The end of memory: who holds it is said, what is idle is found, and afterwards all is well.
+//! The end of memory: errors name the holders, idle memory is found, and afterwards everything works.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ fn mib(count: u64) -> usize {
     (count * MIB) as usize
 }
 
-/// A pool that keeps all that it has.
+/// Makes a pool that keeps all its memory.
 fn keeping(on: &Subject) -> Pool {
     on.pool(PoolConfig::default().release_threshold(u64::MAX))
 }
@@ -56,7 +56,7 @@ fn all_memory_can_be_had_and_no_more() {
                 "{text}"
             );
             held.iter().for_each(|x| touch(&stream, x));
-            // Any one that goes makes room for another.
+            // The end of any one makes room for another.
             let place = held.len() / 2;
             stream.free(held.swap_remove(place)).unwrap();
             held.push(stream.alloc(&pool, bytes).unwrap());
@@ -66,7 +66,7 @@ fn all_memory_can_be_had_and_no_more() {
     });
 }
 
-/// What an earlier request left does not make the last bytes unreachable, however large chunks are by then.
+/// The remains of an earlier request do not make the last bytes unreachable, however large chunks are by then.
 #[test]
 fn all_of_a_large_device_can_be_had_after_a_small_block() {
     on_every_device_of(64 * GIB, |on| {
@@ -79,7 +79,7 @@ fn all_of_a_large_device_can_be_had_after_a_small_block() {
     });
 }
 
-/// What can never be had is refused before memory is taken for it, with the figures that the pool had before.
+/// A request that can never be met is refused before memory is taken for it, with the statistics from before.
 #[test]
 fn more_than_there_is_takes_nothing() {
     on_every_device_of(TOTAL, |on| {
@@ -93,7 +93,7 @@ fn more_than_there_is_takes_nothing() {
         let report = refused(&stream, &limited, mib(8) + 1);
         assert_eq!((report.exhausted.reserved, report.exhausted.limit), (0, Some(8 * MIB)), "{report}");
         assert_eq!(limited.statistics().reserved_high_bytes, 0);
-        // Nor where what is held makes it too much.
+        // Also if it is too much only because of what is held.
         let x = stream.alloc::<u8>(&pool, mib(10)).unwrap();
         let (high, held) = (pool.statistics().reserved_high_bytes, 10 * MIB);
         let report = refused(&stream, &pool, mib(55));
@@ -116,7 +116,7 @@ fn the_report_names_the_largest_first() {
     });
 }
 
-/// Holes do not matter: memory is moved together, though addresses are not.
+/// Gaps do not matter: memory is moved together, though addresses are not.
 #[test]
 fn scattered_memory_serves_a_large_request() {
     on_every_device_of(TOTAL, |on| {
@@ -142,7 +142,7 @@ fn other_streams_caches_are_emptied_first() {
         let pool = keeping(on);
         let streams: [Stream; 4] = on.streams();
         for stream in &streams {
-            // 15 MiB of four sizes stay with each stream: in its cache, or fallen off it.
+            // 15 MiB of four sizes stay with each stream: in its cache, or returned from it to the heap.
             let held: Vec<_> = [1, 2, 4, 8].map(|count| stream.alloc::<u8>(&pool, mib(count)).unwrap()).into();
             held.iter().for_each(|x| touch(stream, x));
             held.into_iter().for_each(|x| stream.free(x).unwrap());
@@ -154,7 +154,7 @@ fn other_streams_caches_are_emptied_first() {
     });
 }
 
-/// What one pool keeps idle serves the other, also where it lies in the cache of the very stream that asks.
+/// Idle memory of one pool serves the other, even from the cache of the stream that requests it.
 #[test]
 fn another_pools_idle_memory_is_taken() {
     on_every_device_of(TOTAL, |on| {
@@ -175,7 +175,7 @@ fn another_pools_idle_memory_is_taken() {
     });
 }
 
-/// A pool that was dropped while a kernel used its memory holds on to it no longer than the kernel.
+/// A pool that was dropped while a kernel used its memory keeps it no longer than the kernel runs.
 #[test]
 fn a_dropped_pools_memory_is_taken() {
     on_every_device_of(TOTAL, |on| {
@@ -192,7 +192,7 @@ fn a_dropped_pools_memory_is_taken() {
         drop(busy);
         let event = stream.record().unwrap();
         if on.is_parallel {
-            // Nobody waits: the memory is looked for where it is missed.
+            // No thread waits: the request that lacks memory looks for it.
             while !event.is_over().unwrap() {
                 std::thread::yield_now();
             }
@@ -218,7 +218,7 @@ fn another_pools_live_memory_is_not() {
     });
 }
 
-/// Memory that a kernel still uses is nobody's until it is over, unless a stream may be made to wait for it.
+/// Memory that a kernel still uses serves no request until that has completed, unless a stream may be made to wait.
 #[test]
 fn busy_memory_is_not_taken() {
     on_every_device_of(TOTAL, |on| {
@@ -238,8 +238,8 @@ fn busy_memory_is_not_taken() {
     });
 }
 
-/// Threads are never refused what fits: eight blocks of up to 3 MiB, of which each may keep two more chunks of 2 MiB
-/// from being used for anything else.
+/// Threads are never refused what fits: eight blocks of up to 3 MiB, each of which may block two more chunks of 2 MiB
+/// for other use.
 #[test]
 fn threads_that_fit_are_served() {
     on_every_device_of(TOTAL, |on| {
@@ -266,7 +266,7 @@ fn threads_that_fit_are_served() {
     });
 }
 
-/// Threads that together want more than there is are refused now and then, and nothing is lost by it.
+/// Threads that together want more than there is are refused sometimes, and nothing is lost.
 #[test]
 fn threads_that_do_not_fit_are_refused_and_go_on() {
     on_every_device_of(TOTAL, |on| {
@@ -287,7 +287,7 @@ fn threads_that_do_not_fit_are_refused_and_go_on() {
                         match stream.alloc::<u8>(pool, 1 + random.u64(..10 * MIB) as usize) {
                             Ok(x) => {
                                 let mark = round as u8 ^ thread;
-                                // One byte a page is enough to tell whose memory it is.
+                                // One byte for each page is enough to detect whose memory it is.
                                 let ends = move |x: &mut [u8]| x.iter_mut().step_by(4096).for_each(|x| *x = mark);
                                 match on.runs_closures {
                                     true => stream.launch(x.write(), ends).unwrap(),

@@ -1,5 +1,5 @@
-//! Every driver call fails once, in a program that uses everything: what failed has not happened and can be done
-//! again, no data is lost, and in the end all memory is given back.
+//! Every driver call fails once, in a program that uses everything: a failed call has no effect and can be repeated, no
+//! data is lost, and in the end all memory is given back.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ fn pattern(seed: u32, index: usize) -> u32 {
     (index as u32).wrapping_mul(2_654_435_761) ^ seed
 }
 
-/// Everything that a program can do, each act tried again where the driver refused.
+/// Everything that a program can do. Each call is repeated if the driver refuses it.
 struct Program {
     device: Device,
     has_memory: bool,
@@ -108,7 +108,7 @@ impl Program {
         self.check(a, x.read(), 1);
     }
 
-    /// Pinned memory, back and forth: what a copy could not do has not happened to it.
+    /// Copies pinned memory both ways. A failed copy leaves it as it was.
     fn copy_beside(&self, x: &Buffer<u32>) {
         let a = &self.a;
         for seed in [11, 1] {
@@ -126,7 +126,7 @@ impl Program {
         }
     }
 
-    /// The tight pool has room for one of two: the second stream is made to wait.
+    /// The tight pool has room for one of two buffers: the second stream is made to wait.
     fn make_wait(&self) {
         let (a, b) = (&self.a, &self.b);
         let x: Buffer<u32> = again(|| a.alloc(&self.tight, 300_000));
@@ -161,7 +161,7 @@ impl Program {
         }
     }
 
-    /// Streams come and go, and leave buffers, freed memory and work behind.
+    /// Streams are opened and closed, and leave buffers, freed memory and work behind.
     fn close_streams(&self, x: &Buffer<u32>) {
         for round in 0..3 {
             let stream = again(|| self.device.stream());
@@ -216,7 +216,7 @@ fn every_call_fails_once_without_memory() {
             let sim = sim(schedule, 64 * GIB);
             (sim.clone(), Some(sim))
         });
-        // Graphs of the device's own are where those are, in `native`; this program shares nothing.
+        // `native` tests the device's own graphs, where they exist. This program shares nothing.
         let is_sharing = |kind| matches!(kind, CallKind::Export | CallKind::Import | CallKind::LetIn);
         let is_called = |kind: &CallKind| kind.can_fail() && !kind.is_graph() && !is_sharing(*kind);
         let all = CallKind::ALL.into_iter().filter(is_called);
@@ -237,7 +237,7 @@ fn every_call_fails_once_on_the_host() {
     }
 }
 
-/// A device that refuses one kind of call for a while.
+/// Runs a body on a device that refuses one kind of call for a while.
 fn refusing(kind: CallKind, during: impl Fn(&Device, &Stream, &Pool, &Buffer<u32>)) {
     let sim = sim(Schedule::AtOnce, 64 * GIB);
     let driver = Arc::new(Failing::new(sim.clone()));
@@ -251,7 +251,7 @@ fn refusing(kind: CallKind, during: impl Fn(&Device, &Stream, &Pool, &Buffer<u32
     driver.fail_every(kind, error);
     during(&device, &stream, &pool, &x);
     driver.disarm();
-    // All is well again.
+    // Everything works again.
     stream.launch(x.write(), |_| ()).unwrap();
     let y = stream.alloc::<u32>(&pool, 10 * LEN).unwrap();
     drop((x, y));
@@ -269,7 +269,7 @@ fn a_device_that_gives_no_memory_is_out_of_memory() {
         assert_eq!(report.largest[0].range.start, x.address());
         assert_eq!(pool.statistics().used_bytes, before.used_bytes);
         assert_eq!(pool.statistics().reserved_bytes, before.reserved_bytes);
-        // What there is still serves.
+        // The memory that exists can still be used.
         let freed = stream.alloc::<u32>(pool, 100).unwrap();
         stream.free(freed).unwrap();
     });
@@ -294,7 +294,7 @@ fn a_device_that_takes_nothing_back_keeps_it_well() {
             stream.free(y).unwrap();
             device.synchronize().unwrap();
             assert!(matches!(pool.trim_to(0), Err(Error::Driver(_))));
-            // It serves all the same.
+            // It can be used all the same.
             let y = stream.alloc::<u32>(pool, 10 * LEN).unwrap();
             stream.launch(y.write(), |_| ()).unwrap();
         });
@@ -316,7 +316,7 @@ fn a_device_that_submits_nothing_changes_nothing() {
     });
 }
 
-/// Accesses of a refused launch are not remembered: nothing has to be ordered after it.
+/// Accesses of a refused launch are not recorded: nothing has to be ordered after it.
 #[test]
 fn what_was_refused_has_not_happened() {
     refusing(CallKind::Submit, |device, stream, pool, _| {
@@ -328,8 +328,8 @@ fn what_was_refused_has_not_happened() {
     });
 }
 
-/// The legacy stream has heard of work that it did nothing after: a wait of the host that fails hands that on to
-/// nobody.
+/// The legacy stream comes after work that it did not follow with an operation of its own. If a wait of the host fails,
+/// it gives the host none of that order.
 #[test]
 fn a_wait_of_the_host_that_fails_orders_nothing() {
     refusing(CallKind::BlockOn, |device, stream, _, x| {
@@ -342,11 +342,11 @@ fn a_wait_of_the_host_that_fails_orders_nothing() {
     });
 }
 
-/// What is done while a call of a kind is on its way to the device.
+/// An action to run while a call of a kind is on its way to the device.
 type AtCall = (CallKind, Box<dyn FnOnce()>);
 
 thread_local! {
-    /// ... this thread's next one.
+    /// The action for this thread's next such call.
     static MEANWHILE: RefCell<Option<AtCall>> = RefCell::default();
 }
 
@@ -362,7 +362,7 @@ impl Tap for Meanwhile {
     }
 }
 
-/// A stream that another thread asks about is closed no sooner than it is asked: the device forgets it then.
+/// While another thread records an event on a stream, the stream cannot be closed, because the device forgets it then.
 #[test]
 fn an_event_is_recorded_or_its_stream_is_closed() {
     let checked = Arc::new(Checked::new(HostDriver::new(HostConfig::default()).unwrap()));
@@ -378,7 +378,7 @@ fn an_event_is_recorded_or_its_stream_is_closed() {
         CallKind::Record,
         Box::new(move || {
             let closes = std::thread::spawn(move || drop(stream));
-            // Where nothing holds it up it is over by then.
+            // If nothing delays it, it has completed by then.
             std::thread::sleep(Duration::from_millis(50));
             tell.send(closes).unwrap();
         }),
@@ -390,7 +390,8 @@ fn an_event_is_recorded_or_its_stream_is_closed() {
 }
 
 /// The legacy stream collects the ends of the blocking streams one by one. One of them is closed meanwhile, and the
-/// device refuses to record its end: the legacy stream and all that follow it come after its work, or it is refused.
+/// device refuses to record its end. The legacy stream and everything after it come after that stream's work, or are
+/// refused.
 #[test]
 fn the_legacy_stream_comes_after_a_stream_that_is_badly_closed_meanwhile() {
     let sim = || sim(Schedule::AtOnce, 64 * GIB) as Arc<dyn Driver>;

@@ -1,4 +1,4 @@
-//! Memory of one device used by another: granted, refused without, ordered by events, taken away again.
+//! Memory of one device used by another: granted, refused without a grant, ordered by events, revoked.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -13,7 +13,7 @@ use millpond_driver::{CallKind, DriverError, Failing, HostDriver};
 
 use crate::common::{Make, Subject, kind_of, makes, order, visit};
 
-/// Pairs of devices that may have access to each other's memory.
+/// Runs a body on pairs of devices that may have access to each other's memory.
 fn on_peers(body: impl Fn(&Device, &Device)) {
     let of_kind = |fits: fn(&Make) -> bool| makes().into_iter().filter(fits).collect::<Vec<_>>();
     let hosts = of_kind(|make| matches!(make, Make::Parallel | Make::Seeded(1 | 2)));
@@ -52,7 +52,7 @@ fn assert_refused(result: Result<(), Error>, here: &Device, there: &Device, call
     }
 }
 
-/// Past and future allocations, copies both ways, by the other device's stream.
+/// Past and future allocations, and copies both ways, on the other device's stream.
 #[test]
 fn a_grant_lets_another_device_in_to_all_of_a_pool() {
     on_peers(|here, there| {
@@ -112,7 +112,7 @@ fn a_grant_to_read_lets_nobody_write() {
         assert_refused(foreign.memset(memory.write(), 9), here, there, "grants it read access");
         pool.grant(there, PeerAccess::ReadWrite).unwrap();
         foreign.memset(memory.write(), 9).unwrap();
-        // Less than before is as to revoke.
+        // To grant less than before is like a revocation.
         let refused = pool.grant(there, PeerAccess::Read).unwrap_err();
         assert!(is_no_access(&refused), "{refused}");
         foreign.synchronize().unwrap();
@@ -121,7 +121,7 @@ fn a_grant_to_read_lets_nobody_write() {
     });
 }
 
-/// A device's own access is not for the pool to give or to take.
+/// A pool can neither grant nor revoke its own device's access.
 #[test]
 fn a_pools_own_device_always_has_access() {
     on_peers(|here, _| {
@@ -139,7 +139,7 @@ fn devices_that_cannot_meet_say_so() {
         strangers.push((Make::Parallel, Subject::new(Make::Sim(Schedule::AtOnce)).device));
     }
     if makes().contains(&Make::Fake) {
-        // The last of its devices is nobody's peer.
+        // The last of its devices is no peer of any other.
         let last = CudaConfig::default().ordinal(64).library(fakecuda::library());
         strangers.push((Make::Fake, Device::cuda_with(last, DeviceConfig::default()).unwrap()));
         strangers.push((Make::Fake, Device::host(HostConfig::default()).unwrap()));
@@ -155,7 +155,7 @@ fn devices_that_cannot_meet_say_so() {
     }
 }
 
-/// The same questions as between two streams of one device, with both devices named.
+/// The same rules as between two streams of one device, with both devices named.
 #[test]
 fn uses_of_two_devices_are_ordered_by_events() {
     on_peers(|here, there| {
@@ -181,7 +181,7 @@ fn uses_of_two_devices_are_ordered_by_events() {
     });
 }
 
-/// A thread that waited for one device submits to the other after that.
+/// A thread that waited for one device then submits to the other one.
 #[test]
 fn what_the_host_was_told_by_one_device_counts_on_the_other() {
     on_peers(|here, there| {
@@ -210,7 +210,7 @@ fn what_the_host_was_told_by_one_device_counts_on_the_other() {
     });
 }
 
-/// Streams of both devices wait for each other many times over.
+/// Streams of both devices wait for each other many times.
 #[test]
 fn two_devices_hand_memory_back_and_forth() {
     on_peers(|here, there| {
@@ -250,7 +250,7 @@ fn access_in_use_is_not_taken_away() {
         order(&own, &foreign);
         visit(&foreign, memory.write()).unwrap();
         order(&foreign, &own);
-        // Also where the memory is freed already: the work may still run.
+        // Also if the memory is freed already: the work may still run.
         own.free(memory).unwrap();
         let refused = pool.revoke(there).unwrap_err();
         let Some(violation) = refused.violation().filter(|it| it.kind == Kind::NoAccess) else { panic!("{refused}") };
@@ -263,7 +263,7 @@ fn access_in_use_is_not_taken_away() {
     });
 }
 
-/// Memory is moved, given back and made anew under a grant: every mapping there ever is, is open.
+/// Memory is moved, given back and allocated again under a grant: every mapping of it grants the access.
 #[test]
 fn a_grant_holds_wherever_memory_moves() {
     on_peers(|here, there| {
@@ -294,7 +294,7 @@ fn a_grant_holds_wherever_memory_moves() {
     });
 }
 
-/// Two handles of one of the driver's devices: what one loses the other keeps.
+/// Two handles of one of the driver's devices: what one loses, the other keeps.
 #[test]
 fn grants_are_kept_apart() {
     let library = || Some(fakecuda::library());
@@ -321,7 +321,7 @@ fn grants_are_kept_apart() {
     }
 }
 
-/// Work of another device uses the memory while everything that it came from goes.
+/// Work of another device uses the memory while the buffer, pool, stream and device of the memory are dropped.
 #[test]
 fn memory_outlives_its_device_under_anothers_work() {
     for schedule in [Schedule::Parallel, Schedule::Seeded(4)] {
@@ -350,7 +350,7 @@ fn memory_outlives_its_device_under_anothers_work() {
     }
 }
 
-/// Dropped while another device uses it: nobody gets it before that is over.
+/// If memory is dropped while another device uses it, nobody gets it before that use has completed.
 #[test]
 fn dropped_memory_waits_for_other_devices() {
     if !makes().contains(&Make::Parallel) {
@@ -379,7 +379,7 @@ fn dropped_memory_waits_for_other_devices() {
             continue;
         }
         drop(memory);
-        // A second of the same size: elsewhere, or after the reader.
+        // A second buffer of the same size: at another address, or after the reader.
         let next = filled(&own, &pool, 7);
         pool.trim_to(0).unwrap();
         drop(go);
@@ -391,7 +391,7 @@ fn dropped_memory_waits_for_other_devices() {
     here.synchronize().unwrap();
 }
 
-/// Each call of the driver fails in turn: what was granted before is granted still, and no memory is lost.
+/// Each call of the driver fails in turn: earlier grants stay, and no memory is lost.
 #[test]
 fn a_driver_that_fails_loses_no_grant() {
     for n in 0.. {
@@ -429,7 +429,7 @@ fn a_driver_that_fails_loses_no_grant() {
     }
 }
 
-/// The same where the library itself refuses, and where nothing that failed can be restored.
+/// The same if the device itself refuses, and if nothing that failed can be restored.
 #[test]
 fn a_grant_that_cannot_be_restored_is_gone() {
     let driver = Arc::new(Failing::new(HostDriver::new(Default::default()).unwrap()));

@@ -8,7 +8,7 @@ use millpond::check::Kind;
 
 use crate::common::{comes_after, kind_of, on_devices_that_run_closures, on_every_device, touch, visit, witness};
 
-/// On another thread, to its end.
+/// Runs a body on another thread, and waits for it.
 fn elsewhere<R: Send>(body: impl FnOnce() -> R + Send) -> R {
     std::thread::scope(|scope| scope.spawn(body).join().expect("the thread ends well"))
 }
@@ -27,7 +27,7 @@ fn all_threads_are_one_host() {
     });
 }
 
-/// A free without a stream asks what any thread knows.
+/// A free without a stream uses what any thread knows.
 #[test]
 fn a_free_at_once_comes_after_what_another_thread_waited_for() {
     on_every_device(|on| {
@@ -40,7 +40,7 @@ fn a_free_at_once_comes_after_what_another_thread_waited_for() {
     });
 }
 
-/// Whoever waits for the device has waited for closed streams, for all threads.
+/// A thread that waits for the device has waited for closed streams, for all threads.
 #[test]
 fn closed_streams_are_part_of_the_device() {
     on_every_device(|on| {
@@ -83,7 +83,7 @@ fn threads_share_one_stream() {
     });
 }
 
-/// Buffers are handed on by a channel, their order by an event that goes with them.
+/// A channel passes buffers on. An event that is sent with them gives their order.
 #[test]
 fn a_channel_and_an_event_hand_a_buffer_on() {
     on_every_device(|on| {

@@ -1,13 +1,13 @@
-//! The high mark of used bytes, beside a count by hand: exact while one stream at a time is served, else never below
-//! what was live, and never above what was reserved.
+//! The high mark of used bytes, compared with a count by the test: exact if streams run one at a time; otherwise never
+//! below the live bytes, and never above the reserved bytes.
 
 use fastrand::Rng;
 use millpond::{Buffer, MIB, Pool, PoolConfig, Stream};
 
 use crate::common::{Subject, on_every_device};
 
-/// A program of allocations and frees on several streams, each of which frees what it allocated; and what is live by
-/// the count of the caller.
+/// A program of allocations and frees on several streams, each of which frees what it allocated, with the live bytes as
+/// counted by the caller.
 struct Program<'a> {
     streams: &'a [Stream],
     pool: &'a Pool,
@@ -22,7 +22,7 @@ impl<'a> Program<'a> {
         Self { streams, pool, live, used: 0, high: 0 }
     }
 
-    /// Allocates or frees on a stream: small and large, of few sizes, so that caches serve many.
+    /// Allocates or frees on a stream: small and large, of few sizes, so that caches serve many requests.
     fn step(&mut self, stream: usize, random: &mut Rng) {
         let live = &mut self.live[stream];
         if live.len() < 12 && random.u64(..100) < 55 {
@@ -55,7 +55,7 @@ fn one_stream_is_counted_exactly() {
             with_streams(on, 1, |program| {
                 let mut random = Rng::with_seed(seed);
                 for _ in 0..20 {
-                    // Long stretches without a look, which would bring the mark up to date.
+                    // Many steps without reading the statistics, because that would update the mark.
                     (0..random.u64(..40)).for_each(|_| program.step(0, &mut random));
                     let found = program.pool.statistics();
                     assert_eq!((found.used_bytes, found.used_high_bytes), (program.used, program.high), "seed {seed}");
@@ -65,7 +65,7 @@ fn one_stream_is_counted_exactly() {
     });
 }
 
-/// A large block that comes from the heap after many small ones went to the cache was never live with them.
+/// A large block came from the heap after many small ones were put in the cache. It was never live together with them.
 #[test]
 fn what_was_on_the_cache_meanwhile_does_not_count() {
     on_every_device(|on| {
@@ -73,11 +73,11 @@ fn what_was_on_the_cache_meanwhile_does_not_count() {
         let small = || -> Vec<Buffer<u8>> { (0..8).map(|_| stream.alloc(&pool, 1 << 20).unwrap()).collect() };
         let free = |all: Vec<Buffer<u8>>| all.into_iter().for_each(|it| stream.free(it).unwrap());
         free(small());
-        // Again, from the cache.
+        // The same again, from the cache.
         free(small());
         let large = stream.alloc::<u8>(&pool, 8 << 20).unwrap();
         assert_eq!(pool.statistics().used_high_bytes, 8 << 20);
-        // It goes to the heap without a cache, while the small ones are out again.
+        // It is returned to the heap without a cache, while the small ones are live again.
         let all = small();
         on.device.synchronize().unwrap();
         on.device.free(large).unwrap();

@@ -1,4 +1,4 @@
-//! What is asked wrongly is refused; each refusal of a pointer names the nearest allocation. Nothing is lost by any.
+//! Wrong calls are refused. Each refusal of a pointer names the nearest allocation. No refusal loses anything.
 
 use std::panic::Location;
 
@@ -9,7 +9,7 @@ use millpond::{Buffer, Error, MIB, PoolConfig, Stream};
 
 use crate::common::{Subject, kind_of, on_every_device, order, touch, visit};
 
-/// What is nearest to a pointer that was refused.
+/// Returns the allocation nearest to a pointer that was refused.
 #[track_caller]
 fn nearest(error: Error) -> Nearest {
     match error.invalid() {
@@ -18,7 +18,7 @@ fn nearest(error: Error) -> Nearest {
     }
 }
 
-/// A buffer with a name, and where it was made.
+/// Makes a buffer with a name. Returns it and the place where it was made.
 #[track_caller]
 fn named(on: &Subject, stream: &Stream, name: &str, len: usize) -> (Buffer<u8>, String) {
     let x = stream.alloc::<u8>(&on.device.default_pool(), len).unwrap();
@@ -37,7 +37,7 @@ fn no_bytes_have_no_address() {
         visit(&stream, (x.read(), x.write())).unwrap();
         stream.memset(x.write(), 1).unwrap();
         assert_eq!(stream.copy_to_host(x.read()).unwrap(), []);
-        // It is nobody's: any stream may free it, in any order.
+        // No stream owns it: any stream may free it, in any order.
         on.stream().free(x).unwrap();
         assert_eq!(pool.statistics().reserved_bytes, 0);
         assert_eq!(on.device.free(stream.alloc::<u8>(&pool, 0).unwrap()).map_err(Error::from), Ok(()));
@@ -59,7 +59,7 @@ fn more_than_there_is_is_out_of_memory() {
             let text = report.to_string();
             assert!(text.contains("`the only one`") && text.contains(&place), "{text}");
         }
-        // Sizes that cannot even be counted.
+        // Sizes that cannot even be represented.
         for refused in [stream.alloc::<u64>(&pool, usize::MAX), stream.alloc::<u64>(&pool, 1 << 61)] {
             assert!(matches!(refused, Err(Error::OutOfMemory(_))));
         }
@@ -158,7 +158,7 @@ fn pointers_between_name_both_neighbours() {
     });
 }
 
-/// How messages name a live buffer.
+/// Returns the text for a live buffer in messages.
 fn describe(on: &Subject, x: &Buffer<u8>) -> String {
     match nearest(on.stream().free_address(x.address() + 1).unwrap_err()) {
         Nearest::Inside { allocation, .. } => allocation,
@@ -192,11 +192,11 @@ fn a_second_free_says_where_the_first_was() {
         assert!(allocation.contains("`x`") && allocation.contains("freed on stream 1 at"), "{text}");
         assert!(allocation.contains("misuse.rs:"), "{text}");
         assert_eq!(nearest(on.device.free_address(address).unwrap_err()), Nearest::Freed { allocation });
-        // A new life at the same address is another matter.
+        // A new lifetime at the same address is independent.
         let (y, _) = named(on, &stream, "y", 4096);
         assert_eq!(y.address(), address);
         stream.free_address(address).unwrap();
-        // The buffer owns nothing any more: to use it is to use freed memory, to drop it does nothing.
+        // The buffer owns nothing any more: using it is a use after free, and dropping it does nothing.
         let refused = visit(&stream, y.read()).unwrap_err();
         assert_eq!(kind_of(&refused), Kind::UseAfterFree);
         let refused = stream.free(y).unwrap_err();
@@ -206,7 +206,7 @@ fn a_second_free_says_where_the_first_was() {
     });
 }
 
-/// A buffer whose memory was freed by its address, and taken again by another, harms nobody when it is dropped.
+/// A buffer whose memory was freed by its address, and then used by another buffer, can be dropped without harm.
 #[test]
 fn a_stale_buffer_is_harmless() {
     on_every_device(|on| {
@@ -238,7 +238,7 @@ fn memory_passes_through_a_bare_address() {
     });
 }
 
-/// One edge for all that the other stream did, and not one that is refused again.
+/// The advice names one edge for everything that the other stream did, and that edge is enough.
 #[test]
 fn the_help_names_an_operation_that_is_late_enough() {
     on_every_device(|on| {
@@ -258,7 +258,7 @@ fn the_help_names_an_operation_that_is_late_enough() {
     });
 }
 
-/// CUDA frees it and says nothing.
+/// CUDA frees it and reports nothing.
 #[test]
 fn a_free_on_an_unordered_stream_is_refused() {
     on_every_device(|on| {
@@ -278,7 +278,7 @@ fn a_free_on_an_unordered_stream_is_refused() {
         ] {
             assert!(text.contains(part), "no `{part}` in: {text}");
         }
-        // The help helps.
+        // The advice is enough.
         order(&stream, &other);
         touch(&stream, &x);
         let refused = other.free(x).unwrap_err();
@@ -291,7 +291,7 @@ fn a_free_on_an_unordered_stream_is_refused() {
     });
 }
 
-/// CUDA: memory of a stream may be freed at once, once the host has waited for all that uses it.
+/// CUDA: memory of a stream may be freed at once after the host has waited for all its uses.
 #[test]
 fn a_free_without_a_stream_needs_the_host_to_know() {
     on_every_device(|on| {

@@ -1,4 +1,4 @@
-//! The library as its users see it: one topic a module, one body for every device.
+//! The library as its users see it: one module for each topic, one body for every device.
 
 mod closing;
 mod data;

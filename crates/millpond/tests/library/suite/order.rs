@@ -1,4 +1,4 @@
-//! What comes before what: events, streams, synchronisation, and the default streams' rules.
+//! The order of operations: events, streams, synchronisation, and the rules of the default streams.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -36,7 +36,7 @@ fn an_event_is_where_it_was_recorded() {
         b.wait(&event).unwrap();
         b.wait(&event.clone()).unwrap();
         assert!(comes_after(&b, &before) && !comes_after(&b, &after));
-        // What was recorded stays, however often the stream goes on.
+        // The recorded point stays, no matter how much work the stream gets later.
         b.wait(&a.record().unwrap()).unwrap();
         assert!(comes_after(&b, &after));
     });
@@ -52,14 +52,14 @@ fn order_is_transitive() {
             order(&pair[0], &pair[1]);
         }
         assert!(comes_after(&streams[5], &first));
-        // Not backwards, and not sideways.
+        // Not backwards, and not between other streams.
         let last = witness(&pool, &streams[5]);
         assert!(streams[..5].iter().all(|stream| !comes_after(stream, &last)));
         assert!(!comes_after(&on.stream(), &first));
     });
 }
 
-/// Record, wait, record: the second event knows more than the first.
+/// Record, wait, record: the second event covers more than the first.
 #[test]
 fn a_wait_is_part_of_what_is_recorded_next() {
     on_every_device(|on| {
@@ -111,7 +111,7 @@ fn what_the_host_waited_for_comes_before_all_that_follows() {
     });
 }
 
-/// A synchronisation with what comes after something is one with that, too.
+/// A synchronisation with an operation is also one with everything that comes before it.
 #[test]
 fn the_host_knows_what_its_event_knew() {
     on_every_device(|on| {
@@ -134,7 +134,7 @@ fn a_query_orders_where_it_says_yes() {
         assert!(!comes_after(&b, &on_a), "a no says nothing");
         drop(busy);
         if !on.is_parallel {
-            // Where time is simulated it passes when somebody waits: for what was before.
+            // Simulated time passes only when a thread waits, for the work before the wait.
             return;
         }
         while !event.is_over().unwrap() {
@@ -152,7 +152,7 @@ fn an_idle_stream_orders_by_a_query() {
         if on.is_instant {
             assert!(a.is_idle().unwrap());
         } else {
-            // Somebody else waits, on another thread; by default all threads are one host.
+            // Another thread waits. By default all threads are one host.
             std::thread::scope(|scope| scope.spawn(|| a.synchronize().unwrap()).join().unwrap());
         }
         assert!(comes_after(&b, &on_a));
@@ -170,7 +170,7 @@ fn the_legacy_stream_comes_after_all_blocking_streams() {
         let exempt = witness(&pool, &free);
         assert!(witnesses.iter().all(|x| comes_after(&legacy, x)));
         assert!(!comes_after(&legacy, &exempt));
-        // And again, for what came since.
+        // The same again, for later work.
         let more: Vec<_> = streams.iter().map(|stream| witness(&pool, stream)).collect();
         assert!(more.iter().all(|x| comes_after(&legacy, x)));
     });
@@ -191,7 +191,7 @@ fn blocking_streams_come_after_the_legacy_stream() {
     });
 }
 
-/// Two blocking streams are ordered with each other by what lies between them on the legacy stream, and not otherwise.
+/// Two blocking streams are ordered with each other only by work between them on the legacy stream.
 #[test]
 fn the_legacy_stream_joins_the_others() {
     on_every_device(|on| {
@@ -234,7 +234,7 @@ fn every_thread_has_a_default_stream() {
                 let other = on.device.per_thread_stream().unwrap();
                 assert_ne!(own.id(), other.id());
                 assert!(!comes_after(&other, &x));
-                // Handles of it can be handed around, to be waited for.
+                // Other threads can get its handles, to wait for it.
                 order(&own, &other);
                 assert!(comes_after(&other, &x));
                 other
@@ -275,7 +275,7 @@ fn the_legacy_stream_frees_from_anywhere() {
     });
 }
 
-/// A use after the free in one stream is refused, where CUDA stays silent.
+/// A use after the free in one stream is refused. CUDA says nothing.
 #[test]
 fn the_end_of_a_life_is_an_end() {
     on_every_device(|on| {
@@ -290,7 +290,7 @@ fn the_end_of_a_life_is_an_end() {
     });
 }
 
-/// A drop adds no order and is never refused: it comes after everything declared so far.
+/// A drop adds no order and is never refused: the memory is freed after everything declared so far.
 #[test]
 fn a_drop_orders_nothing() {
     on_every_device(|on| {
@@ -308,7 +308,7 @@ fn a_drop_orders_nothing() {
     });
 }
 
-/// `enqueue` leaves races to its caller, and nothing else.
+/// `enqueue` leaves races to its caller, and no other rule.
 #[test]
 fn foreign_work_may_share_an_allocation() {
     on_every_device(|on| {
@@ -333,7 +333,7 @@ fn foreign_work_may_share_an_allocation() {
     });
 }
 
-/// What failed may have submitted something before: its accesses are there all the same.
+/// A call that failed may have submitted something before, so its accesses are recorded all the same.
 #[test]
 fn foreign_work_that_fails_or_panics_is_recorded() {
     on_every_device(|on| {
@@ -357,7 +357,7 @@ fn foreign_work_that_fails_or_panics_is_recorded() {
     });
 }
 
-/// A buffer of the legacy stream is dropped: no operation of it, so that nothing comes after what it had heard of.
+/// A buffer of the legacy stream is dropped. That is no operation of the stream, so it orders nothing.
 #[test]
 fn a_drop_is_no_operation_of_the_legacy_stream() {
     on_every_device(|on| {
@@ -372,7 +372,7 @@ fn a_drop_is_no_operation_of_the_legacy_stream() {
     });
 }
 
-/// Several streams have to be come after: the violation names them all, and what its help says settles it.
+/// Several streams have to come first: the violation names all of them, and its advice is enough.
 #[test]
 fn all_that_is_missing_is_said_at_once() {
     on_every_device(|on| {
@@ -395,7 +395,7 @@ fn all_that_is_missing_is_said_at_once() {
         let text = refused.error.report().to_string();
         assert!(text.contains(&format!("help: {}", edge(&a, 2))) && text.contains(&edge(&b, 3)), "{text}");
         assert!(violation.facts().contains(" other_act=Read "), "{}", violation.facts());
-        // The host is told what it has to wait for, in its own words.
+        // For a free by the host, the advice names what the host has to wait for.
         let by_host = on.device.free(refused.buffer).unwrap_err();
         assert!(
             by_host.error.report().to_string().contains(&format!("synchronize {}, or an event recorded on it", a.id())),
@@ -408,7 +408,7 @@ fn all_that_is_missing_is_said_at_once() {
     });
 }
 
-/// A stream that comes after several of those that are missing stands for them: one edge settles it.
+/// A stream that comes after several of the missing ones stands for them: one edge is enough.
 #[test]
 fn the_help_is_as_few_edges_as_settle_it() {
     on_every_device(|on| {
@@ -432,7 +432,7 @@ fn the_help_is_as_few_edges_as_settle_it() {
     });
 }
 
-/// A closed stream records no event any more: the help says that it has to be done before.
+/// A closed stream records no event any more: the advice says that it has to be recorded before.
 #[test]
 fn the_help_asks_no_closed_stream() {
     on_every_device(|on| {
@@ -456,7 +456,7 @@ fn the_help_asks_no_closed_stream() {
     });
 }
 
-/// A submission holds its stream: what is refused in it asks that stream nothing.
+/// A submission holds its stream: a refusal inside it does not query that stream.
 #[test]
 fn a_refusal_inside_a_submission_waits_for_no_stream() {
     on_every_device(|on| {

@@ -1,4 +1,4 @@
-//! Parts of an allocation, used each by itself: only bytes that two uses share need an order.
+//! Parts of an allocation, each used separately: only bytes that two uses share need an order.
 
 use millpond::check::Kind;
 use millpond::error::Invalid;
@@ -8,7 +8,7 @@ use millpond::{Buffer, Device, Error, HostConfig, Stream, View};
 
 use crate::common::{Subject, kind_of, on_devices_that_run_closures, on_every_device, order, visit};
 
-/// A buffer that both streams come after.
+/// Returns a buffer that both streams come after.
 fn shared(on: &Subject, [s, t]: [&Stream; 2]) -> Buffer<u8> {
     let x = s.alloc::<u8>(&on.device.default_pool(), 1000).unwrap();
     order(s, t);
@@ -49,7 +49,7 @@ fn bytes_that_two_uses_share_need_an_order() {
         race(visit(&t, x.read()));
         race(visit(&t, x.view().write()));
         visit(&t, part(&x, 500, 501).read()).unwrap();
-        // A read by another stream is all that keeps a write away here.
+        // Only a read by another stream forbids a write here.
         race(visit(&s, part(&x, 500, 600).write()));
         visit(&s, part(&x, 501, 600).write()).unwrap();
         order(&s, &t);
@@ -76,14 +76,14 @@ fn a_closure_is_given_bytes_that_it_writes_once() {
         aliased(visit(&s, (part(&x, 0, 11).write(), part(&x, 10, 20).write())));
         aliased(visit(&s, (part(&x, 10, 20).read(), part(&x, 12, 13).read(), part(&x, 0, 1000).write())));
         aliased(visit(&s, (x.write(), part(&x, 999, 1000).read())));
-        // The long read reaches behind the short one.
+        // The long read ends after the short one.
         aliased(visit(&s, (part(&x, 0, 100).read(), part(&x, 10, 20).read(), part(&x, 50, 60).write())));
         s.free(x).unwrap();
         s.synchronize().unwrap();
     });
 }
 
-/// As CUDA's kernels may: what is only declared, or handed out as addresses, and not as slices.
+/// Allowed for uses that are only declared, or given as addresses and not as slices, as in CUDA's kernels.
 #[test]
 fn the_same_bytes_are_read_and_written_in_place() {
     on_every_device(|on| {
@@ -168,21 +168,21 @@ fn nodes_and_launches_use_parts() {
         graph.add_memset(&[], part(&x, 0, 250).write(), 1).unwrap();
         let quarter = graph.add_memset(&[], part(&x, 250, 500).write(), 2).unwrap();
         let exec = graph.instantiate(Instantiate::default()).unwrap();
-        // The other half is the other stream's.
+        // The other half belongs to the other stream.
         visit(&t, part(&x, 500, 1000).write()).unwrap();
         drop(exec.launch(&s).unwrap());
         visit(&t, part(&x, 500, 1000).write()).unwrap();
         let race = visit(&t, part(&x, 499, 501).read()).unwrap_err();
         assert_eq!(kind_of(&race), Kind::Race);
         visit(&s, part(&x, 0, 500).read()).unwrap();
-        // A launch is refused for the node that has to do with the other side.
+        // A launch is refused because of the node that uses the other stream's bytes.
         order(&s, &t);
         visit(&t, part(&x, 300, 301).write()).unwrap();
         let refused = exec.launch(&s).unwrap_err();
         let violation = refused.violation().unwrap();
         assert_eq!((violation.kind, violation.later.as_ref().unwrap().node.as_deref()), (Kind::Race, Some("1")));
         order(&t, &s);
-        // Of two nodes that share a byte one comes after the other.
+        // Of two nodes that share a byte, one must come after the other.
         graph.add_memset(&[quarter], part(&x, 249, 251).write(), 3).unwrap();
         assert!(graph.instantiate(Instantiate::default()).is_err());
         s.free(x).unwrap();
@@ -230,7 +230,7 @@ fn copies_and_fills_use_the_part_that_they_are_given() {
     });
 }
 
-/// Pages of a cache: each stream has its own, for many rounds; then they change hands.
+/// Pages of a cache: each stream has its own, for many rounds. Then the streams exchange them.
 #[test]
 fn pages_of_a_cache_are_used_by_many_streams() {
     on_every_device(|on| {
@@ -254,7 +254,7 @@ fn pages_of_a_cache_are_used_by_many_streams() {
     });
 }
 
-/// What the host was told is over is forgotten, and nothing else.
+/// Uses that the host knows to have completed are forgotten, and no others.
 #[test]
 fn pages_that_are_read_together_are_kept_apart_until_the_host_knows() {
     on_every_device(|on| {
@@ -283,7 +283,7 @@ fn pages_that_are_read_together_are_kept_apart_until_the_host_knows() {
     });
 }
 
-/// Nodes of graphs are judged as uses of all bytes; one node may have several parts.
+/// Nodes of graphs are judged as uses of all bytes. One node may have several parts.
 #[test]
 fn a_node_of_a_graph_has_several_parts() {
     let device = Device::host(HostConfig::default()).unwrap();

@@ -1,5 +1,5 @@
-//! Pinned host memory, on every device: copies both ways beside the program, each refusal with its correct twin, and
-//! memory that is dropped while copies run.
+//! Pinned host memory, on every device: copies both ways, each refusal with its correct counterpart, and memory that is
+//! dropped while copies run.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use crate::common::{
 
 const LEN: usize = 10_000;
 
-/// A buffer of the device, and one of the host with these elements.
+/// Makes a buffer of the device, and one of the host with these elements.
 fn both(on: &Subject, stream: &Stream, value: u32) -> (Buffer<u32>, PinnedBuffer<u32>) {
     let x = stream.alloc_zeroed(&on.device.default_pool(), LEN).unwrap();
     let mut host = on.device.pinned(LEN).unwrap();
@@ -103,7 +103,7 @@ fn what_cannot_be_had_is_refused() {
     });
 }
 
-/// Which the host knows only once it has synchronised: also where the copy has long completed.
+/// The host may read it only after it has synchronised, even if the copy has completed long before.
 #[test]
 fn the_host_reads_what_is_known_to_have_come() {
     on_every_device(|on| {
@@ -126,7 +126,7 @@ fn the_host_reads_what_is_known_to_have_come() {
         assert!(!on.has_memory || host.as_slice().unwrap() == [0; LEN]);
         host.as_mut_slice().unwrap().fill(3);
 
-        // An event, and a question that is answered with yes.
+        // An event, and a query that returns yes.
         s.copy_to_pinned(x.read(), host.write()).unwrap();
         let (early, late) = (s.record().unwrap(), s.copy_to_pinned(x.read(), host.write()));
         late.unwrap();
@@ -170,7 +170,7 @@ fn copies_of_two_streams_need_an_order() {
         let [s, t] = on.streams();
         let (x, mut host) = both(on, &s, 7);
         let y = t.alloc_zeroed::<u32>(&on.device.default_pool(), LEN).unwrap();
-        // Both read it: no order is needed.
+        // Both only read it, so no order is needed.
         s.copy_from_pinned(x.write(), host.read()).unwrap();
         t.copy_from_pinned(y.write(), host.read()).unwrap();
         let text = refused("a copy to what two copies read", t.copy_to_pinned(y.read(), host.write()));
@@ -181,7 +181,7 @@ fn copies_of_two_streams_need_an_order() {
         refused("a copy to what is written", s.copy_to_pinned(x.read(), host.write()));
         order(&t, &s);
         s.copy_to_pinned(x.read(), host.write()).unwrap();
-        // Nor do copies of different parts.
+        // Copies of different parts need no order either.
         t.copy_to_pinned(y.slice(..1).unwrap().read(), host.write().slice(..1).unwrap()).expect_err("the same bytes");
         s.synchronize().unwrap();
         t.copy_to_pinned(y.slice(..5).unwrap().read(), host.write().slice(..5).unwrap()).unwrap();
@@ -191,7 +191,7 @@ fn copies_of_two_streams_need_an_order() {
     });
 }
 
-/// Of two sides neither is used where one of them must not be.
+/// If one side of a copy is refused, the other side is not used either.
 #[test]
 fn a_copy_is_refused_as_a_whole() {
     on_every_device(|on| {
@@ -255,8 +255,8 @@ fn a_capture_takes_no_such_copies_and_goes_on() {
     });
 }
 
-/// The memory of a dropped buffer is not used while a copy runs; once that has completed it serves again, and a device
-/// that is synchronised gives it back.
+/// The memory of a dropped buffer is not used again while a copy runs. After that it is, and a synchronisation of the
+/// device gives it back.
 #[test]
 fn what_is_dropped_stays_until_its_copies_have_completed() {
     on_devices_that_hold(|on| {
@@ -290,7 +290,7 @@ fn what_is_dropped_stays_until_its_copies_have_completed() {
     });
 }
 
-/// Its stream, its device's handle and the device's memory may go first.
+/// Its stream, its device's handle and the device's memory may be dropped first.
 #[test]
 fn a_buffer_outlives_what_made_it() {
     for make in makes() {
@@ -337,7 +337,7 @@ fn threads_share_it_and_pass_it_on() {
     });
 }
 
-/// Closures may have it: they are host code, whichever thread runs them.
+/// Closures may have it: they are host code, on any thread.
 #[test]
 fn a_kernel_that_has_it_is_a_host() {
     on_devices_that_run_closures(|on| {

@@ -1,5 +1,5 @@
-//! Random programs of copies with pinned memory: what is refused has not happened, and what is not is as if all had run
-//! in the order of the program. Whoever lets the host at memory that a copy still uses is found out by the bytes.
+//! Random programs of copies with pinned memory: a refused call has no effect, and the others act as if all had run in
+//! the order of the program. If the host gets access to memory that a copy still uses, the bytes reveal it.
 
 use fastrand::Rng;
 use millpond::check::Kind;
@@ -7,12 +7,12 @@ use millpond::{Buffer, Error, Event, PinnedBuffer, Stream};
 
 use crate::common::{Subject, kind_of, on_devices_with_memory, order};
 
-/// Large enough that a copy takes a while.
+/// Large enough that a copy takes some time.
 const LEN: usize = 40_000;
 const PART: usize = LEN / 4;
 const STEPS: usize = 600;
 
-/// Buffers with what is in each part of them, by the order of the program.
+/// Buffers with the contents of each part, by the order of the program.
 struct Modelled<B> {
     buffer: B,
     parts: [u32; 4],
@@ -25,11 +25,11 @@ struct Program<'a> {
     device: Vec<Modelled<Buffer<u32>>>,
     host: Vec<Modelled<PinnedBuffer<u32>>>,
     events: Vec<Event>,
-    /// How many acts were done, and how many were refused.
+    /// The number of calls that were done, and of those that were refused.
     counts: [u32; 2],
 }
 
-/// Whether it was done; it is refused for its order only.
+/// Returns `true` if the call was done. It may be refused only for its order.
 fn done(counts: &mut [u32; 2], result: Result<(), Error>) -> bool {
     let is_done = result.map_err(|error| assert_eq!(kind_of(&error), Kind::Race)).is_ok();
     counts[usize::from(!is_done)] += 1;
@@ -91,7 +91,7 @@ impl Program<'_> {
             }
             90..94 => _ = self.streams[self.random.usize(..3)].is_idle().unwrap(),
             94..98 => {
-                // Its memory serves again, once its copies have completed.
+                // Its memory is used again once its copies have completed.
                 let at = self.random.usize(..2);
                 let value = self.random.u32(..);
                 self.host[at] = fresh(self.on, value);

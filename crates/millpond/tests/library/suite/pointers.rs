@@ -1,5 +1,5 @@
-//! Wrong pointers, one test each, on every device: what frees and what looks memory up by its address refuses them
-//! with what is there or nearest and its state; and what they were mistaken for is as it was.
+//! Wrong pointers, one test each, on every device. Calls that free or look up memory by its address refuse them, and
+//! name the allocation that is there or nearest, with its state. Allocations nearby are unchanged.
 
 use millpond::error::{Invalid, Nearest};
 use millpond::{Buffer, Error};
@@ -8,7 +8,7 @@ use crate::common::{Make, Subject, makes, on_every_device};
 
 const BYTES: usize = 4096;
 
-/// Every call that takes a pointer refuses this one: what they say is nearest.
+/// Every call that takes a pointer refuses this one. Returns the nearest allocation that they report.
 #[track_caller]
 fn refused(on: &Subject, pointer: u64) -> (Nearest, String) {
     let stream = on.stream();
@@ -36,7 +36,7 @@ fn named(on: &Subject, name: &str) -> Buffer<u8> {
     buffer
 }
 
-/// The original is live, is written, and is freed once.
+/// The original is live, can be written, and is freed once.
 #[track_caller]
 fn is_whole(on: &Subject, buffer: Buffer<u8>) {
     let (stream, address) = (on.stream(), buffer.address());
@@ -88,7 +88,7 @@ fn of_the_host() {
     });
 }
 
-/// Freeing null is fine, as in CUDA; there is no memory at it to be looked up.
+/// Freeing null is fine, as in CUDA. There is no memory at it to look up.
 #[test]
 fn null() {
     on_every_device(|on| {
@@ -101,7 +101,7 @@ fn null() {
     });
 }
 
-/// On a cache, in the heap, and with its memory given back.
+/// In a cache, in the heap, and with its memory given back.
 #[test]
 fn freed() {
     on_every_device(|on| {
@@ -140,7 +140,7 @@ fn of_another_device() {
     }
 }
 
-/// What another process has at an address is nothing to this one: that it is not ours is all that is known.
+/// The memory of another process at an address is unknown here: the error says only that the address is not ours.
 #[test]
 fn of_another_process() {
     let maps = std::process::Command::new("cat").arg("/proc/self/maps").output().expect("a process");
@@ -155,7 +155,7 @@ fn of_another_process() {
     });
 }
 
-/// The output of a graph, before it was ever launched; then launched, taken, and freed; and then not live again.
+/// The output of a graph: before its first launch; then launched, taken and freed; and then not live again.
 #[test]
 fn never_launched() {
     on_every_device(|on| {
@@ -187,7 +187,7 @@ fn never_launched() {
     });
 }
 
-/// Memory that a graph frees itself is never the program's.
+/// The program can never free memory that a graph frees itself.
 #[test]
 fn belongs_to_a_graph() {
     on_every_device(|on| {

@@ -1,4 +1,4 @@
-//! Pools by CUDA's rules: figures, limits, the current pool, and the end of a pool.
+//! Pools by CUDA's rules: statistics, limits, the current pool, and the end of a pool.
 
 use millpond::config::{ReusePolicy, Schedule, Slack};
 use millpond::error::Invalid;
@@ -7,7 +7,7 @@ use millpond_driver::CallKind;
 
 use crate::common::{on_devices_with_memory, on_every_device, touch};
 
-/// Used bytes, and the most that were.
+/// Returns the used bytes, and their high mark.
 fn used(pool: &Pool) -> (u64, u64) {
     let statistics = pool.statistics();
     (statistics.used_bytes, statistics.used_high_bytes)
@@ -59,7 +59,7 @@ fn two_allocations_are_counted_to_the_byte() {
     });
 }
 
-/// Used follows every call; reserved is never below it and does not move without need.
+/// The used bytes follow every call. The reserved bytes are never fewer, and do not change without need.
 #[test]
 fn figures_follow_each_step() {
     on_every_device(|on| {
@@ -108,7 +108,7 @@ fn high_marks_are_reset_to_the_present() {
         assert_eq!(pool.statistics().reserved_high_bytes, now.reserved_high_bytes, "each mark for itself");
         pool.reset_reserved_high();
         assert_eq!(pool.statistics().reserved_high_bytes, now.reserved_bytes);
-        // Marks rise from where they were set.
+        // High marks rise from the value to which they were reset.
         let y = stream.alloc::<u8>(&pool, 1000).unwrap();
         assert_eq!(used(&pool), (4000, 4000));
         stream.free(y).unwrap();
@@ -159,7 +159,7 @@ fn pools_are_counted_apart() {
     });
 }
 
-/// A limit is rounded up to the device's granularity, as CUDA does.
+/// A limit is rounded up to the device's granularity, as in CUDA.
 #[test]
 fn a_limited_pool_refuses_what_passes_its_limit() {
     on_every_device(|on| {
@@ -218,18 +218,18 @@ fn the_current_pool_can_be_exchanged() {
         let pool = on.pool(PoolConfig::default());
         assert_eq!(on.device.set_current_pool(&pool).unwrap().id(), default.id());
         std::thread::scope(|scope| {
-            // It is the device's, not the thread's.
+            // It is set for the device, not for the thread.
             scope.spawn(|| assert_eq!(on.device.current_pool().id(), pool.id()));
         });
         let x = stream.alloc::<u8>(&on.device.current_pool(), 4096).unwrap();
         assert_eq!((used(&pool).0, used(&default).0), (4096, 0));
-        // Being current keeps it: no name is left that means nothing.
+        // The current pool is kept alive, so that its id always names a pool.
         let id = pool.id();
         drop(pool);
         assert_eq!(on.device.current_pool().id(), id);
         assert_eq!(on.device.set_current_pool(&default).unwrap().id(), id);
         assert_eq!(on.device.current_pool().id(), default.id());
-        // The pool has ended now; what came from it has not.
+        // The pool has ended now, but its allocations have not.
         touch(&stream, &x);
         stream.free(x).unwrap();
         let y = stream.alloc::<u8>(&on.device.current_pool(), 4096).unwrap();
@@ -238,7 +238,7 @@ fn the_current_pool_can_be_exchanged() {
     });
 }
 
-/// CUDA: a pool destroyed with a live allocation lets it be used and freed; its memory goes with the last.
+/// CUDA: live allocations of a destroyed pool can be used and freed. Its memory is given back with the last one.
 #[test]
 fn allocations_outlive_their_pool() {
     on_every_device(|on| {
@@ -284,7 +284,7 @@ fn a_pool_without_allocations_goes_at_once() {
     });
 }
 
-/// Memory whose stream is gone is freed on any other stream that comes after it.
+/// Memory of a destroyed stream is freed on any other stream that comes after it.
 #[test]
 fn an_allocation_outlives_its_stream() {
     on_every_device(|on| {
@@ -311,7 +311,7 @@ fn an_allocation_outlives_its_stream() {
     });
 }
 
-/// 70 % of the memory, freed, serves 30 % at once.
+/// 70 % of the memory, once freed, can be used at once for 30 %.
 #[test]
 fn freed_memory_serves_before_it_is_missed() {
     on_every_device(|on| {
@@ -321,7 +321,7 @@ fn freed_memory_serves_before_it_is_missed() {
         touch(&stream, &x);
         stream.free(x).unwrap();
         let y = stream.alloc::<u8>(&pool, part(35)).unwrap();
-        // Another stream, too: the free is over, or the stream is made to wait for it.
+        // By another stream, too: the free has completed, or the stream is made to wait for it.
         let other = on.stream();
         let z = other.alloc::<u8>(&pool, part(35)).unwrap();
         touch(&other, &z);
@@ -330,7 +330,7 @@ fn freed_memory_serves_before_it_is_missed() {
     });
 }
 
-/// Memory costs nothing until it is touched, whatever is reserved.
+/// Reserved memory costs nothing until it is used.
 #[test]
 fn contents_are_ones_own() {
     on_devices_with_memory(|on| {
@@ -345,7 +345,7 @@ fn contents_are_ones_own() {
     });
 }
 
-/// A device whose memory no pool can be made of is none; and extreme ones that can be had work.
+/// A device cannot be made if no pool can be made of its memory. Extreme settings that are possible work.
 #[test]
 fn memory_that_cannot_be_had_is_refused() {
     let refused = |device: millpond::Result<Device>| match device.unwrap_err().invalid() {

@@ -1,7 +1,7 @@
-//! Random programs: the library's verdicts are those of a plain model, on every device, whatever the timing.
+//! Random programs: the library's verdicts equal those of a plain model, on every device and with any timing.
 //!
-//! The model keeps, for each stream, event and host, the set of all operations that come before, as a bit set;
-//! nothing is ever forgotten. It shares no code with the library.
+//! The model keeps, for each stream, event and host, the set of all operations that come before, as a bit set. It
+//! forgets nothing, and shares no code with the library.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::common::{Make, Subject, makes, visit_for};
 const LEGACY: usize = 0;
 const STEPS: usize = 90;
 
-/// One step of a program; streams, buffers and events by the order of their making.
+/// One step of a program. Streams, buffers and events are numbered in the order in which they were made.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Open { blocking: bool },
@@ -35,7 +35,7 @@ enum Step {
     SyncDevice,
 }
 
-/// A program in which every number names something that was made before; it may well be wrong in its order.
+/// Makes a program in which every number names something that was made before. Its order may be wrong.
 fn program(seed: u64) -> Vec<Step> {
     let mut random = Rng::with_seed(seed);
     let mut steps: Vec<Step> = (0..3).map(|i| Step::Open { blocking: i < 2 }).collect();
@@ -77,7 +77,7 @@ fn program(seed: u64) -> Vec<Step> {
     steps
 }
 
-/// What became of a step that can be refused: nothing, or why. A launch of two accesses may be wrong in two ways.
+/// The verdicts on a step that can be refused: none if it is right. A launch of two accesses may be wrong in two ways.
 type Verdict = BTreeSet<&'static str>;
 
 /// A set of steps.
@@ -104,7 +104,7 @@ struct Model {
     buffers: Vec<ModelBuffer>,
     events: Vec<Set>,
     host: Set,
-    /// What comes before the end of the legacy stream's last operation.
+    /// All that comes before the end of the legacy stream's last operation.
     legacy: Set,
 }
 
@@ -115,7 +115,7 @@ impl Model {
         program.iter().enumerate().map(|(number, step)| model.step(*step, 1 << number)).collect()
     }
 
-    /// What every operation of a stream does first.
+    /// Begins an operation of a stream.
     fn enter(&mut self, stream: usize) {
         let gathered = self.streams.iter().filter(|other| other.blocking).fold(0, |all, other| all | other.past);
         let (host, legacy) = (self.host, self.legacy);
@@ -128,7 +128,7 @@ impl Model {
         }
     }
 
-    /// ... and last.
+    /// Ends an operation of a stream.
     fn leave(&mut self, stream: usize, new: Set) -> Set {
         self.streams[stream].past |= new;
         if stream == LEGACY {
@@ -226,12 +226,12 @@ struct Run<'s> {
     streams: Vec<Option<Stream>>,
     buffers: Vec<(Option<Buffer<u8>>, View<u8>)>,
     events: Vec<Event>,
-    /// Makes kernels take their time.
+    /// Makes kernels take some time.
     pause: Option<Rng>,
 }
 
 impl Run<'_> {
-    /// The verdicts, and the facts of each violation where they do not depend on which of two came first.
+    /// Returns the verdicts, and the facts of each violation that do not depend on which of two operations came first.
     fn verdicts(subject: &Subject, program: &[Step], pause: Option<Rng>) -> (Vec<Verdict>, Vec<String>) {
         let mut run = Run {
             subject,
@@ -247,7 +247,7 @@ impl Run<'_> {
             let result = run.step(*step);
             if let (Err(Error::Violation(violation)), Step::Use { .. } | Step::Free { .. }) = (&result, step) {
                 let text = violation.facts();
-                // Numbers of allocations are given out as memory is placed, which timing may change.
+                // Allocations get their numbers when memory is placed, so the numbers may depend on timing.
                 let number = format!("allocation={} ", violation.subject.as_ref().unwrap().id.0);
                 if violation.kind != Kind::UseAfterFree {
                     facts.push(text.replace(&number, ""));
@@ -291,7 +291,7 @@ impl Run<'_> {
                 ((None, view), true) => visit_for(self.stream(stream), view.write(), work)?,
                 ((None, view), false) => visit_for(self.stream(stream), view.read(), work)?,
             },
-            // Which kernels may do and closures may not differs from device to device: the same memory is copied.
+            // Devices differ in what kernels may do and closures may not: the same memory is copied.
             Step::Both { stream, read, write } if read == write => {
                 let view = self.buffers[read].1;
                 self.stream(stream).copy(view.read(), view.write())?;
@@ -323,7 +323,7 @@ impl Run<'_> {
     }
 }
 
-/// What a refusal is called in the model.
+/// Returns the model's name of a refusal.
 fn name(error: &Error) -> &'static str {
     match (error, error.invalid()) {
         (Error::Violation(violation), _) if violation.kind == Kind::UseAfterFree => "freed",
@@ -333,7 +333,7 @@ fn name(error: &Error) -> &'static str {
     }
 }
 
-/// One program on one device against the model; the facts of its violations.
+/// Checks one program on one device against the model. Returns the facts of its violations.
 fn check(make: Make, seed: u64, pause: Option<Rng>) -> Vec<String> {
     let program = program(seed);
     let expected = Model::verdicts(&program);
@@ -390,7 +390,7 @@ fn and_however_long_kernels_take() {
     }
 }
 
-/// The programs are worth running: they are right and wrong in every way.
+/// The programs are useful: they are right and wrong in every way.
 #[test]
 fn programs_are_wrong_in_every_way() {
     let all: Vec<Verdict> = (0..100).flat_map(|seed| Model::verdicts(&program(seed))).collect();

@@ -1,7 +1,7 @@
-//! Which freed memory serves whom, and when: CUDA's reuse policies, on and off.
+//! Which freed memory serves which stream, and when: CUDA's reuse policies, on and off.
 //!
-//! "While it is busy" is exact: a kernel is held until the answer is known. The pools here have a limit of one buffer's
-//! size where a reuse must happen, and none where it must not.
+//! "While it is busy" is exact: a kernel is held until the answer is known. Pools are limited to one buffer if a reuse
+//! must happen, and are not limited if it must not.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const LEN: usize = 8 * MIB as usize;
 const NONE: ReusePolicy =
     ReusePolicy { follow_event_dependencies: false, allow_opportunistic: false, allow_internal_dependencies: false };
 
-/// A pool with no more memory than one buffer takes.
+/// Makes a pool that is limited to one buffer.
 fn tight(on: &Subject, reuse: ReusePolicy) -> Pool {
     on.pool(PoolConfig::default().max_bytes(LEN as u64).release_threshold(u64::MAX).reuse(reuse))
 }
@@ -31,7 +31,7 @@ fn alloc(stream: &Stream, pool: &Pool) -> Result<Buffer<u8>, Error> {
     stream.alloc(pool, LEN)
 }
 
-/// Allocates, uses and frees on a stream; the address.
+/// Allocates, uses and frees on a stream. Returns the address.
 fn pass(stream: &Stream, pool: &Pool) -> u64 {
     let x = alloc(stream, pool).unwrap();
     touch(stream, &x);
@@ -40,7 +40,7 @@ fn pass(stream: &Stream, pool: &Pool) -> u64 {
     address
 }
 
-/// A fresh allocation shares no byte with the block at `address`, which was freed just now, or there is none to have.
+/// Asserts that a new allocation shares no byte with a block that was freed just now.
 fn assert_not_reused(on: &Subject, policy: ReusePolicy, tie: impl Fn(&Stream, &Stream)) {
     let [first, second] = on.streams();
     let pool = roomy(on, policy);
@@ -53,7 +53,7 @@ fn assert_not_reused(on: &Subject, policy: ReusePolicy, tie: impl Fn(&Stream, &S
     pass(&first, &pool);
     tie(&first, &second);
     assert!(matches!(alloc(&second, &pool), Err(Error::OutOfMemory(_))));
-    // The stream that freed it may have it.
+    // The stream that freed it may reuse it.
     alloc(&first, &pool).unwrap();
 }
 
@@ -130,7 +130,7 @@ fn transitive_events_count() {
     });
 }
 
-/// The legacy default stream's rules are dependencies like any other.
+/// The rules of the legacy default stream are dependencies like any other.
 #[test]
 fn the_legacy_stream_counts() {
     on_every_device(|on| {
@@ -165,7 +165,7 @@ fn a_policy_can_be_changed_later() {
     });
 }
 
-/// What the host was told is over may serve anybody, whatever the policy.
+/// Memory whose use the host knows to have completed may serve any stream, under any policy.
 #[test]
 fn a_synchronisation_opens_memory_to_all() {
     on_every_device(|on| {
@@ -192,13 +192,13 @@ fn a_synchronisation_opens_memory_to_all() {
     });
 }
 
-/// Waits until a stream's work is over without telling the host.
+/// Waits until a stream's work has completed, without the host knowing.
 fn settle(on: &Subject, stream: &Stream) {
     if on.is_parallel {
         let (ran, has_run) = channel();
         on.run(stream, (), move || ran.send(()).expect("somebody listens"));
         has_run.recv().unwrap();
-        // The kernel has run to its end; its worker is about to say so.
+        // The kernel has finished; its worker is about to report that.
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -216,7 +216,7 @@ fn memory_found_to_be_over_is_reused_where_that_is_allowed() {
         let y = alloc(&second, &pool).unwrap();
         assert_eq!(y.address(), address);
         drop(y);
-        // Off: the same wait proves nothing.
+        // If the policy is off, the same wait is not enough.
         assert_not_reused(on, NONE, |first, _| settle(on, first));
     });
 }
@@ -242,7 +242,7 @@ fn busy_memory_is_not_found_to_be_over() {
     });
 }
 
-/// Where nothing else is left the stream is made to wait. That places memory; it proves nothing.
+/// If there is no other memory, the stream is made to wait. That places memory, but adds no order for the program.
 #[test]
 fn a_stream_is_made_to_wait_for_memory() {
     on_devices_that_hold(|on| {
@@ -275,7 +275,7 @@ fn a_stream_is_made_to_wait_for_memory() {
     });
 }
 
-/// Whatever the policies, contents are one's own.
+/// Contents are right under all policies.
 #[test]
 fn data_is_right_under_every_policy() {
     on_devices_that_run_closures(|on| {
@@ -300,8 +300,8 @@ fn data_is_right_under_every_policy() {
     });
 }
 
-/// A block rests on its stream's cache, and the stream learns of a neighbour's free only after that: whoever waited for
-/// the first free alone gets the first block alone.
+/// A block is in its stream's cache, and the stream learns of a neighbour's free only after that. A stream that waited
+/// for the first free only gets the first block only.
 #[test]
 fn what_a_stream_learned_after_a_free_opens_no_neighbour_by_it() {
     on_devices_that_hold(|on| {
@@ -315,9 +315,9 @@ fn what_a_stream_learned_after_a_free_opens_no_neighbour_by_it() {
         let busy = on.hold(&right, high.write());
         right.free(high).unwrap();
         let _miss = right.alloc::<u8>(&pool, 128 << 10).unwrap(); // the heap gets the upper block
-        left.free(low).unwrap(); // this one rests in a cache
+        left.free(low).unwrap(); // this one stays in a cache
         third.wait(&left.record().unwrap()).unwrap();
-        left.wait(&right.record().unwrap()).unwrap(); // news that came after the free
+        left.wait(&right.record().unwrap()).unwrap(); // learned after the free
         let _miss = left.alloc::<u8>(&pool, 256 << 10).unwrap(); // the heap gets the lower block
         let both = third.alloc::<u8>(&pool, 128 << 10);
         assert!(matches!(both, Err(Error::OutOfMemory(_))), "got {:?}", both.map(|x| x.address()));
@@ -326,9 +326,9 @@ fn what_a_stream_learned_after_a_free_opens_no_neighbour_by_it() {
     });
 }
 
-/// Three neighbours that are free after work of several streams: what a stream frees early, what it used later, and
-/// what it used last, which is not over. A block that rested on the stream's cache meanwhile joins the second and says
-/// nothing of the third.
+/// Three neighbours that are free after work of several streams: one that a stream frees early, one that it used later,
+/// and one that it used last, in work that has not completed. A block from the stream's cache joins the second one, but
+/// does not make the third one free.
 #[test]
 fn a_block_from_a_cache_does_not_vouch_for_what_its_stream_did_since() {
     let sim = sim(Schedule::AtWait, 64 * GIB);
@@ -345,7 +345,7 @@ fn a_block_from_a_cache_does_not_vouch_for_what_its_stream_did_since() {
     stream.memset(later.write(), 1).unwrap();
     let event = stream.record().unwrap();
     stream.memset(last.write(), 2).unwrap();
-    // Where they were allocated nothing is left, so that each is free after points of two streams.
+    // Nothing is left on the streams that allocated them, so each is free after points of two streams.
     drop((first, second));
     drop(last);
     drop(later);

@@ -7,7 +7,7 @@ use millpond::{Buffer, Device, Error, HostConfig, Pool, PoolConfig};
 
 use crate::common::{kind_of, on_devices_that_run_closures, on_every_device, order, visit};
 
-/// A reader that comes after a write does not hide the write from a reader that does not.
+/// An ordered reader after a write does not hide the write from a reader that is not ordered.
 #[test]
 fn a_write_stays_known_behind_an_ordered_read() {
     on_every_device(|on| {
@@ -28,7 +28,7 @@ fn a_write_stays_known_behind_an_ordered_read() {
         );
         order(&writer, &stranger);
         visit(&stranger, x.read()).unwrap();
-        // All three uses must precede the free.
+        // All three uses must come before the free.
         let refused = writer.free(x).unwrap_err();
         assert_eq!(kind_of(&refused.error), Kind::FreeBeforeUse);
         order(&ordered, &writer);
@@ -38,7 +38,7 @@ fn a_write_stays_known_behind_an_ordered_read() {
     });
 }
 
-/// A stale view beside a fresh buffer that lives in the same entry is still a stale view.
+/// A stale view stays stale when a new buffer uses the same table entry.
 #[test]
 fn a_stale_view_does_not_hide_behind_a_live_buffer() {
     on_every_device(|on| {
@@ -82,7 +82,7 @@ fn a_view_of_a_freed_allocation_says_where_it_was_freed() {
     });
 }
 
-/// One launch gets no two slices of the same bytes unless both are for reading.
+/// One launch gets two slices of the same bytes only if both are for reading.
 #[test]
 fn one_launch_does_not_alias() {
     on_devices_that_run_closures(|on| {
@@ -104,7 +104,7 @@ fn one_launch_does_not_alias() {
     });
 }
 
-/// Elements without bytes make slices of the right length and touch nothing.
+/// Elements of zero size make slices of the right length and access nothing.
 #[test]
 fn elements_without_bytes_have_slices() {
     on_devices_that_run_closures(|on| {
@@ -125,9 +125,9 @@ fn elements_without_bytes_have_slices() {
 #[repr(C, align(256))]
 struct Wide([u8; 256]);
 
-// SAFETY: all zero bytes are 256 bytes.
+// SAFETY: 256 zero bytes are a valid value.
 unsafe impl Zeroable for Wide {}
-// SAFETY: 256 bytes without padding, and any bytes are good.
+// SAFETY: 256 bytes without padding, and any bytes are a valid value.
 unsafe impl Pod for Wide {}
 
 #[test]
@@ -145,7 +145,7 @@ fn slices_are_aligned() {
     });
 }
 
-/// Without memory a kernel is checked and recorded, and never sees a slice.
+/// On a device without memory a kernel is checked and recorded, but never gets a slice.
 #[test]
 fn a_device_without_memory_runs_no_kernels() {
     let device = Device::host(HostConfig::default().memory(false)).unwrap();
@@ -156,7 +156,7 @@ fn a_device_without_memory_runs_no_kernels() {
     stream.synchronize().unwrap();
 }
 
-/// Pools are numbered on their own device: a pool of the same number elsewhere serves nothing here.
+/// Pools are numbered on their own device: a pool with the same number on another device cannot be used here.
 #[test]
 fn a_pool_of_another_device_is_refused_on_every_path() {
     let devices: [Device; 2] = std::array::from_fn(|_| Device::host(HostConfig::default()).unwrap());
@@ -171,6 +171,6 @@ fn a_pool_of_another_device_is_refused_on_every_path() {
     let own = stream.alloc::<u8>(&pools[0], 64).unwrap();
     assert!(is_refused());
     stream.free(own).unwrap();
-    // There is now a block of that size on the stream's cache for its own pool of that number.
+    // Now the stream's cache has a block of that size, for its own pool with that number.
     assert!(is_refused());
 }

@@ -1,4 +1,4 @@
-//! Names of streams: messages of every kind say them, on whichever device the stream is, and after its end.
+//! Names of streams: messages of every kind contain them, on any device, and after the end of the stream.
 
 use millpond::Buffer;
 
@@ -22,7 +22,7 @@ fn both_sides_are_called_by_name() {
     });
 }
 
-/// What is missing in a capture is an event.
+/// In a capture, the missing edge is an event.
 #[test]
 fn a_capture_says_which_stream_has_to_wait() {
     on_every_device(|on| {
@@ -72,7 +72,7 @@ fn streams_of_other_devices_have_names_of_their_own() {
     });
 }
 
-/// A server opens streams for each request, for ever; an old name is no other stream's.
+/// A server opens streams for each request, without end. An old name never names another stream.
 #[test]
 fn streams_that_come_and_go_have_few_numbers() {
     on_every_device(|on| {

@@ -1,4 +1,4 @@
-//! Streams and pools that come and go under load, from several threads at once, with every byte checked.
+//! Streams and pools that are made and dropped under load, from several threads at once, with every byte checked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,26 +14,26 @@ const THREADS: u64 = 3;
 const ROUNDS: u64 = 40;
 const OPERATIONS: u64 = 60;
 
-/// A buffer on its way to another thread: what it holds, and where its last use is.
+/// A buffer on its way to another thread, with its contents and its last use.
 struct Parcel {
     buffer: Buffer<u64>,
     tag: u64,
     after: Event,
 }
 
-/// What the threads share.
+/// The state that the threads share.
 struct Load<'d> {
     device: &'d Device,
-    /// Used by all; each thread also makes pools of its own and drops them.
+    /// Used by all threads. Each thread also makes pools of its own and drops them.
     common: Pool,
     parcels: Mutex<Vec<Parcel>>,
     asked: AtomicU64,
-    /// Counted by kernels, or by the threads where the device runs no closures: contents found right, and found wrong.
+    /// Right and wrong contents, counted by kernels, or by the threads if the device runs no closures.
     right: Arc<[AtomicU64; 2]>,
 }
 
 impl Load<'_> {
-    /// A thread: streams and a pool for each round, all dropped with work in flight and buffers alive.
+    /// Runs a thread: streams and a pool for each round, all dropped with work in flight and live buffers.
     fn run(&self, thread: u64) {
         let mut random = Rng::with_seed(0x9E37_79B9_7F4A_7C15 ^ (thread + 1));
         for round in 0..ROUNDS {
@@ -59,7 +59,7 @@ impl Load<'_> {
                     _ => {}
                 }
             }
-            // Dropped in an order of chance: pool, streams, and the buffers that are left.
+            // Dropped in a random order: pool, streams, and the buffers that are left.
             match random.u64(..3) {
                 0 => drop((pool, streams, live)),
                 1 => drop((streams, live, pool)),
@@ -80,7 +80,7 @@ impl Load<'_> {
         Parcel { after: stream.record().unwrap(), buffer, tag }
     }
 
-    /// Checks the contents on any stream, in order; then the buffer is freed there, or dropped.
+    /// Checks the contents on any stream, in order. Then the buffer is freed there, or dropped.
     fn end(&self, stream: &Stream, parcel: Parcel, random: &mut Rng) {
         let Parcel { buffer, tag, after } = parcel;
         stream.wait(&after).unwrap();

@@ -1,5 +1,4 @@
-//! Times of events, on every device: taken where the stream gets there, and refused, with the reason, where there are
-//! none.
+//! Times of events, on every device: taken when the stream reaches the event. If there is none, the error says why.
 
 use std::time::Duration;
 
@@ -42,7 +41,7 @@ fn the_time_between_events_is_that_of_the_work() {
     });
 }
 
-/// A time that was asked for is an answer of the device, as a query is: what the host does next comes after it.
+/// A returned time orders like a query: what the host does next comes after the event.
 #[test]
 fn a_time_orders_as_a_query_does() {
     on_every_device(|on| {
@@ -54,7 +53,7 @@ fn a_time_orders_as_a_query_does() {
         let is_early = |error: Error| matches!(error.invalid(), Some(Invalid::NotCompleted { .. }));
         while end.elapsed_since(&start).is_err_and(is_early) {
             if !on.is_parallel && !on.has_memory {
-                // Time passes only where a thread waits.
+                // Time passes only while a thread waits.
                 s.synchronize().unwrap();
             }
             std::thread::yield_now();
@@ -144,7 +143,7 @@ fn a_lost_device_has_no_times() {
     assert!(matches!(s.record_timed(), Err(Error::DeviceLost { .. })));
 }
 
-/// An event that is asked for no time costs what it did: one call to record it and one to forget it.
+/// An event without a time costs no more than before: one call to record it and one to forget it.
 #[test]
 fn only_times_that_are_asked_for_are_taken() {
     on_every_device(|on| {

@@ -29,7 +29,7 @@ fn threshold_zero_gives_all_back_at_a_synchronisation() {
     });
 }
 
-/// Measured: a query that says yes keeps what is reserved; a synchronisation gives it back.
+/// Measured: a query that returns yes keeps what is reserved. A synchronisation gives it back.
 #[test]
 fn a_query_gives_nothing_back() {
     on_every_device(|on| {
@@ -78,7 +78,7 @@ fn the_threshold_is_kept() {
         pool.trim_to(0).unwrap();
         assert_eq!(reserved(&pool), 0);
 
-        // Chunks are given back whole, so that the most that can be is: never below the threshold.
+        // Chunks are given back as a whole, so the most that is possible is given back: never below the threshold.
         let chunky = PoolConfig::default().chunk_bytes_max(2 * MIB).release_threshold(10 * MIB);
         let pool = on.pool(chunky);
         sweep(&pool);
@@ -124,7 +124,7 @@ fn trim_keeps_what_it_is_told_to() {
     });
 }
 
-/// Freed memory that a kernel still uses stays, until it is over.
+/// Freed memory that a kernel still uses stays until that has completed.
 #[test]
 fn trim_leaves_busy_memory() {
     on_devices_that_hold(|on| {
@@ -148,11 +148,11 @@ fn trim_leaves_busy_memory() {
     });
 }
 
-/// ... and a synchronisation with another stream leaves it, too.
+/// A synchronisation with another stream leaves it, too.
 #[test]
 fn a_synchronisation_leaves_busy_memory() {
     on_devices_that_hold(|on| {
-        // Where time is simulated, waiting for one stream runs what the others got before.
+        // If time is simulated, a wait for one stream also runs the earlier work of the others.
         if !on.is_parallel {
             return;
         }

@@ -26,19 +26,19 @@ fn a_wait_for_memory_ends_with_a_free_or_its_time() {
     let x = one.alloc::<u8>(&pool, 4 << 20).unwrap();
     assert!(matches!(other.alloc::<u8>(&pool, 4096), Err(Error::OutOfMemory(_))));
     assert!(!pool.wait_for_memory(SHORT).unwrap(), "nothing comes back");
-    // What is freed between the refusal and the wait counts, also where it rests in a cache.
+    // A free between the refusal and the wait counts, also if the block is in a cache.
     let _ = other.alloc::<u8>(&pool, 4096).unwrap_err();
     one.free(x).unwrap();
     assert!(pool.wait_for_memory(LONG).unwrap());
     let y = other.alloc::<u8>(&pool, 4 << 20).unwrap();
-    // What is freed while it waits does.
+    // A free during the wait counts.
     let _ = one.alloc::<u8>(&pool, 4096).unwrap_err();
     let begun = Instant::now();
     std::thread::scope(|threads| {
         let waits = threads.spawn(|| pool.wait_for_memory(LONG));
         std::thread::sleep(SHORT);
         other.free(y).unwrap();
-        // The refusal was this thread's: that one may have begun to wait only now.
+        // The refusal was on this thread. The other thread may have begun to wait only now.
         let freed = one.alloc::<u8>(&pool, 4096).unwrap();
         one.free(freed).unwrap();
         one.synchronize().unwrap();
@@ -50,13 +50,13 @@ fn a_wait_for_memory_ends_with_a_free_or_its_time() {
     assert!(begun.elapsed() < LONG);
 }
 
-/// A pool that may have 4 MiB, and a stream of its device.
+/// Makes a pool with a limit of 4 MiB, and a stream of its device.
 fn limited() -> (Pool, Stream) {
     let device = device(Schedule::Parallel);
     (device.pool(PoolConfig::default().max_bytes(4 * MIB)).unwrap(), device.stream().unwrap())
 }
 
-/// A request that was refused by the limit finds room where the limit is raised.
+/// A request that the limit refused finds room once the limit is raised.
 #[test]
 fn a_wait_for_memory_ends_with_a_raised_limit() {
     let (pool, stream) = limited();
@@ -73,7 +73,7 @@ fn a_wait_for_memory_ends_with_a_raised_limit() {
     stream.free(x).unwrap();
 }
 
-/// Also of a request that was refused at once, and where the limit was raised before the wait.
+/// Also if the request was refused at once, and if the limit was raised before the wait.
 #[test]
 fn a_limit_that_was_raised_before_the_wait_counts() {
     let (pool, stream) = limited();
@@ -83,7 +83,7 @@ fn a_limit_that_was_raised_before_the_wait_counts() {
     stream.free(stream.alloc::<u8>(&pool, 8 << 20).unwrap()).unwrap();
 }
 
-/// Memory under work in flight may be moved once that has completed.
+/// Memory under work in flight may be moved once that work has completed.
 #[test]
 fn a_wait_for_memory_ends_with_work_in_flight() {
     let device = device(Schedule::Parallel);
@@ -111,7 +111,7 @@ fn a_wait_for_memory_ends_with_work_in_flight() {
     other.free(y).unwrap();
 }
 
-/// Also under another device's work, which a drop comes after.
+/// Also under another device's work, if the drop comes after that work.
 #[test]
 fn a_wait_for_memory_ends_with_work_in_flight_of_another_device() {
     let (here, there) = (device(Schedule::Parallel), device(Schedule::Parallel));
@@ -138,14 +138,14 @@ fn a_wait_for_memory_ends_with_work_in_flight_of_another_device() {
     stream.free(stream.alloc::<u8>(&pool, 4 << 20).unwrap()).unwrap();
 }
 
-/// A device with memory for one large allocation, and what another pool's request on it is refused by.
+/// Makes a device with memory for one large allocation, a pool to be refused while another one has it, and a stream.
 fn refused_beside() -> (Device, Pool, Stream) {
     let device = Device::host(HostConfig::default().total_bytes(64 * MIB)).unwrap();
     (device.clone(), device.pool(PoolConfig::default()).unwrap(), device.stream().unwrap())
 }
 
-/// A dropped pool gives its memory back with the last free, and is gone by then. It counts also where that was all that
-/// ever came back.
+/// A dropped pool gives its memory back with the last free, and no longer exists then. The wait sees that even if no
+/// other memory is ever given back.
 #[test]
 fn a_wait_for_memory_ends_with_a_pool() {
     let (device, pool, stream) = refused_beside();
@@ -159,8 +159,8 @@ fn a_wait_for_memory_ends_with_a_pool() {
     stream.alloc::<u8>(&pool, 40 << 20).unwrap();
 }
 
-/// The output of a graph is freed: by a stream, with its buffer, by another graph. Where the graph is gone by then, its
-/// memory is the pools'.
+/// The output of a graph is freed: by a stream, by dropping its buffer, by another graph. If the graph has been
+/// destroyed by then, pools get its memory.
 #[test]
 fn a_wait_for_memory_ends_with_a_graphs_output() {
     for way in 0..3 {
@@ -192,7 +192,7 @@ fn a_wait_for_memory_ends_with_a_graphs_output() {
     }
 }
 
-/// More workers than memory: all are served in the end.
+/// More workers than memory: all get memory in the end.
 #[test]
 fn workers_at_the_limit_are_all_served() {
     let device = device(Schedule::Parallel);
@@ -242,7 +242,7 @@ fn launches_of_a_scope_borrow_and_have_ended_when_it_returns() {
     }
 }
 
-/// The kernel holds the borrow until it is dropped: the scope returns after that, whatever happens.
+/// The kernel holds the borrow until it is dropped. The scope returns after that in all cases.
 #[test]
 fn a_scope_waits_where_its_closure_panics_or_fails() {
     struct Told<'a>(&'a AtomicU32);
@@ -271,7 +271,7 @@ fn a_scope_waits_where_its_closure_panics_or_fails() {
     }));
     assert!(panicked.is_err());
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
-    // A launch that is refused drops its kernel at once, and the scope hands the error out.
+    // A refused launch drops its kernel at once, and the scope returns the error.
     let other = device.stream().unwrap();
     let told = Told(&dropped);
     let refused = other.scope(|scope| scope.launch(x.write(), move |_| slow(told))).unwrap_err();
@@ -279,7 +279,7 @@ fn a_scope_waits_where_its_closure_panics_or_fails() {
     assert_eq!(dropped.load(Ordering::SeqCst), 2);
 }
 
-/// What a lost device never runs is dropped all the same.
+/// Kernels that a lost device never runs are dropped all the same.
 #[test]
 fn a_scope_ends_where_a_kernel_panics() {
     for schedule in [Schedule::Parallel, Schedule::Seeded(5)] {
@@ -289,7 +289,7 @@ fn a_scope_ends_where_a_kernel_panics() {
         let ran = AtomicU32::new(0);
         let outcome = stream.scope(|scope| {
             scope.launch(x.read(), |_| panic!("planted"))?;
-            // It may be lost by now.
+            // The device may be lost by now.
             let _ = scope.launch(x.read(), |_| _ = ran.fetch_add(1, Ordering::SeqCst));
             Ok(())
         });
@@ -313,7 +313,7 @@ fn a_scope_in_a_capture_refuses_its_launches() {
     assert_eq!(graph.len(), 1);
 }
 
-/// A kernel may launch into its own scope: where the schedule has no threads, only the scope can run that.
+/// A kernel may launch into its own scope. If the schedule has no threads, only the scope can run that launch.
 #[test]
 fn a_kernel_launches_into_its_scope() {
     for schedule in [Schedule::Parallel, Schedule::Seeded(7)] {
@@ -333,7 +333,8 @@ fn nested<'scope>(scope: &'scope Scope<'scope, '_>, ran: &'scope AtomicU32, deep
     })
 }
 
-/// A scope within a kernel of its own stream could not end: it does not begin. One of another stream's kernel does.
+/// A scope inside a kernel of its own stream could never end, so it is refused. In a kernel of another stream it is
+/// not.
 #[test]
 fn a_scope_in_a_kernel_of_its_stream_is_refused() {
     for schedule in [Schedule::Parallel, Schedule::Seeded(9)] {
@@ -357,7 +358,7 @@ fn a_scope_in_a_kernel_of_its_stream_is_refused() {
     }
 }
 
-/// Memory does not come back on a device that is gone: that is said, not that there is none.
+/// Memory is never given back on a lost device: the error says so, and not that there is no memory.
 #[test]
 fn a_full_pool_of_a_lost_device_says_that_it_is_lost() {
     for schedule in [Schedule::Parallel, Schedule::Seeded(5)] {
@@ -377,7 +378,7 @@ fn a_full_pool_of_a_lost_device_says_that_it_is_lost() {
     }
 }
 
-/// Also where the device says so as soon as it is asked for an event.
+/// Also if the device reports the loss as soon as it has to record an event.
 #[test]
 fn a_full_pool_of_a_device_that_records_nothing_says_that_it_is_lost() {
     let host = HostDriver::new(millpond_driver::HostConfig::default()).unwrap();
