@@ -11,14 +11,14 @@ use super::addresses::empty_graph;
 use super::answer::Captured as CapturedInto;
 use super::checker::{Call, Checker, Stands, Step, quiet};
 use super::finding::Finding;
-use super::graph_state::{Captured, Graphs};
+use super::graph_state::Captured;
 use super::graphs::{Pins, used};
 use super::lives::{Found, Named};
 use super::names::Held;
 use super::timeline::StreamIndex;
 use crate::graph::{
-    Asked, CaptureError, CaptureId, CapturedEvent, EventKey, Graph, GraphError, GraphFault, Label,
-    Memory as NodeMemory, NodeKind, Uses, Work,
+    Adding, Asked, CaptureError, CapturedEvent, Ended, EventKey, Graph, GraphError, GraphFault, Label,
+    Memory as NodeMemory, NodeKind, Work,
 };
 use crate::ids::{DeviceId, EventId, GraphId, NodeId, PoolId, StreamId};
 use crate::life::{Kind, Site};
@@ -163,9 +163,7 @@ impl Checker {
         }
         self.check_node_reach(call, stream_index, named, &accesses)?;
         let may_share = !self.looks_for_races(trust);
-        self.look_at(call, stream_index, name, |uses, graph, tails, label| {
-            uses.check(graph, tails, &accesses, may_share, work.noun(), label)
-        })?;
+        self.look_at(call, stream_index, name, |adding, label| adding.check(&accesses, may_share, work.noun(), label))?;
         self.captured_node(call, stream_index, "launched", name, |graph, tails, label| {
             let node = graph.add_work(work, tails, &accesses, label)?;
             pins.into_iter().for_each(|pin| graph.pin(pin));
@@ -184,9 +182,7 @@ impl Checker {
             }
             found => found,
         };
-        self.look_at(call, stream_index, None, |uses, graph, tails, label| {
-            uses.check_free(graph, tails, found, label)
-        })?;
+        self.look_at(call, stream_index, None, |adding, label| adding.check_free(found, label))?;
         let key = self.graphs.own(graph).and_then(|graph| graph.freed_alone(found));
         let others = self.graphs.others(graph, key);
         self.captured_node(call, stream_index, "freed", None, |graph, tails, label| {
@@ -199,12 +195,13 @@ impl Checker {
     /// A free by drop, where that means a node of a capture that goes on.
     pub(super) fn captured_drop(&mut self, call: Call<'_>, memory: Memory) -> Step<bool> {
         let Found::Named(Named::Node { graph, alloc }) = self.lives.find(memory) else { return Ok(false) };
-        let Some(stream) = self.graphs.captured.get(&graph).map(|captured| captured.origin) else { return Ok(false) };
+        let capture = self.graphs.capture_into(graph);
+        let Some(stream) = capture.and_then(|capture| self.graphs.captures.origin(capture)) else { return Ok(false) };
         // The stream learns nothing by a node.
         let Some(stream_index) = self.time.look(call.op.host, stream) else { return Ok(false) };
         // After all nodes that use the memory, whatever streams they were captured on.
         let (label, others) = (self.label(call, None, Some(stream)), self.graphs.others(graph, Some((graph, alloc))));
-        if let Some(Captured { graph: into, uses, .. }) = self.graphs.captured.get_mut(&graph) {
+        if let Some((Captured { graph: into, .. }, uses)) = capture.and_then(|it| self.graphs.captures.graph_mut(it)) {
             let after = uses.ends_of(into, alloc);
             let added = into.add_only_free(&after, NodeMemory::Own(alloc), label, others);
             self.time.answer.tell(|done| done.captured = Some(CapturedInto { graph, after: after.into_vec() }));
@@ -249,9 +246,7 @@ impl Checker {
     pub(super) fn captured_wait(&mut self, call: Call<'_>, stream_index: StreamIndex, event: &CapturedEvent) -> Step {
         let stream = self.time.at(stream_index).kept.id;
         let is_known = self.graphs.captures.of(stream) == Some(event.capture) && self.covers_tails(stream, event);
-        let Graphs { captures, captured, into, .. } = &mut self.graphs;
-        let graph = into.get(&event.capture).and_then(|graph| captured.get_mut(graph)).map(|it| &mut it.graph);
-        let waited = captures.wait((stream, self.time.at(stream_index).role), event, graph);
+        let waited = self.graphs.captures.wait((stream, self.time.at(stream_index).role), event);
         waited.map_err(|error| self.capture_refused(call, error, stream))?;
         let site = self.site(call, stream_index, Act::Read);
         self.time.at_mut(stream_index).note("waited for", call.op.place);
@@ -267,10 +262,11 @@ impl Checker {
     }
 
     fn covers_tails(&mut self, stream: StreamId, event: &CapturedEvent) -> bool {
-        let Some(tails) = self.graphs.captures.tails(stream).map(SmallVec::<[NodeId; 2]>::from) else { return false };
-        let Some(captured) = self.graphs.captured_on_mut(stream) else { return false };
-        let index = captured.graph.refresh();
-        event.tails.iter().all(|&node| tails.iter().any(|&tail| index.reaches_or_is(node, tail)))
+        let covered = self.graphs.captures.with(stream, |Adding { graph, tails, .. }| {
+            let index = graph.graph.refresh();
+            event.tails.iter().all(|&node| tails.iter().any(|&tail| index.reaches_or_is(node, tail)))
+        });
+        covered.unwrap_or(false)
     }
 
     pub(super) fn captured_wait_outside(&mut self, call: Call<'_>, stream_index: StreamIndex, event: EventId) -> Step {
@@ -308,14 +304,16 @@ impl Checker {
         call: Call<'_>,
         stream_index: StreamIndex,
         name: Option<Name>,
-        check: impl FnOnce(&Uses, &mut Graph, &[NodeId], &Label) -> Result<(), Box<GraphFault>>,
+        check: impl FnOnce(&mut Adding<'_, Captured>, &Label) -> Result<(), Box<GraphFault>>,
     ) -> Step {
         let stream = self.time.at(stream_index).kept.id;
         let label = self.label(call, name, Some(stream));
-        let tails: SmallVec<[NodeId; 2]> = self.graphs.captures.tails(stream).unwrap_or(&[]).into();
-        let Some(Captured { graph, uses, .. }) = self.graphs.captured_on_mut(stream) else { return Ok(()) };
-        let id = graph.id();
-        check(uses, graph, &tails, &label).map_err(|fault| Box::new(self.graph_fault(call, id, &fault)))
+        let checked = self
+            .graphs
+            .captures
+            .with(stream, |adding| check(adding, &label).map_err(|fault| (adding.graph.graph.id(), fault)));
+        let checked = checked.map_err(|error| self.capture_refused(call, error, stream))?;
+        checked.map_err(|(id, fault)| Box::new(self.graph_fault(call, id, &fault)))
     }
 
     /// Adds a node to the capture that a stream is in.
@@ -329,17 +327,13 @@ impl Checker {
     ) -> Step<R> {
         let stream = self.time.at(stream_index).kept.id;
         let label = self.label(call, name, Some(stream));
-        let after = self.graphs.captures.after(stream).map(|(_, tails)| SmallVec::<[NodeId; 2]>::from(tails));
-        let tails = after.map_err(|error| self.capture_refused(call, error, stream))?;
-        let Some(Captured { graph, uses, .. }) = self.graphs.captured_on_mut(stream) else {
-            return Err(self.capture_refused(call, CaptureError::NotCapturing(stream), stream));
-        };
-        let (id, added) = (graph.id(), add(graph, &tails, label));
-        if let Ok((node, _)) = &added {
-            uses.added(graph, *node);
-        }
-        let (node, result) = added.map_err(|error| self.graph_refused(call, id, error, stream_index))?;
-        self.graphs.captures.added(stream, node);
+        let added = self.graphs.captures.add(stream, |adding| {
+            let (graph, tails) = (&mut adding.graph.graph, adding.tails);
+            let (node, result) = add(graph, tails, label).map_err(|error| (graph.id(), error))?;
+            Ok((node, (node, result)))
+        });
+        let added = added.map_err(|error| self.capture_refused(call, error, stream))?;
+        let (node, result) = added.map_err(|(id, error)| self.graph_refused(call, id, error, stream_index))?;
         self.time.at_mut(stream_index).note(verb, call.op.place);
         self.time.answer.tell(|done| done.node = Some(node));
         Ok(result)
@@ -358,8 +352,8 @@ impl Checker {
         mode: CaptureMode,
         symbolic: bool,
     ) -> Step {
-        let begun = self.begin_in(call, stream, (&mut empty_graph(graph, symbolic), &[]), mode)?;
-        self.graphs.captured.insert(graph, begun);
+        let captured = Captured { graph: empty_graph(graph, symbolic), held: Held::new(), is_copy: false };
+        self.begin_in(call, stream, (captured, &[]), mode)?;
         self.graphs.hold(graph, &smallvec![graph]);
         Ok(())
     }
@@ -373,9 +367,9 @@ impl Checker {
         mode: CaptureMode,
     ) -> Step {
         let made = self.made(call, graph)?;
-        let (mut copy, held) = (made.graph.clone(), made.held.clone());
-        let begun = self.begin_in(call, stream, (&mut copy, after), mode)?;
-        self.graphs.captured.insert(graph, Captured { is_copy: true, ..begun });
+        let (copy, held) = (made.graph.clone(), made.held.clone());
+        let captured = Captured { graph: copy, held: Held::new(), is_copy: true };
+        self.begin_in(call, stream, (captured, after), mode)?;
         self.graphs.hold(graph, &held);
         Ok(())
     }
@@ -385,27 +379,25 @@ impl Checker {
         &mut self,
         call: Call<'_>,
         stream: StreamId,
-        (graph, after): (&mut Graph, &[NodeId]),
+        (captured, after): (Captured, &[NodeId]),
         mode: CaptureMode,
-    ) -> Step<Captured> {
+    ) -> Step {
         // No operation of the stream: it has no number, and nothing comes after it.
         let stream_index = self.look(call, stream)?;
         let begun = Site { op: 0, ..self.site(call, stream_index, Act::Read) };
-        let origin = (stream, self.time.at(stream_index).role);
-        let capture = self.graphs.captures.begin(origin, graph, after, u64::from(call.op.host.0), mode);
-        let capture = capture.map_err(|error| self.capture_refused(call, error, stream))?;
-        self.graphs.into.insert(capture, graph.id());
-        let mut uses = Uses::default();
-        for node in graph.topological_order() {
-            uses.added(graph, node);
-        }
-        Ok(Captured { graph: graph.clone(), held: Held::new(), uses, origin: stream, begun, is_copy: false })
+        let (origin, graph) = ((stream, self.time.at(stream_index).role), captured.graph.id());
+        let checked = self.graphs.captures.check_begin(origin, &captured.graph, after);
+        checked.map_err(|error| self.capture_refused(call, error, stream))?;
+        let how = (u64::from(call.op.host.0), mode);
+        let capture = self.graphs.captures.begin(stream, captured, after, how, begun);
+        self.graphs.captures_into(graph, capture);
+        Ok(())
     }
 
     /// No graph was made of a capture: that is no mistake of whoever names it, or its memory. A graph that was there is
     /// as before.
     fn void_captured(&mut self, captured: Captured) {
-        let Captured { graph, held, is_copy, .. } = captured;
+        let Captured { graph, held, is_copy } = captured;
         let (id, mut gone) = (graph.id(), self.graphs.release(&held));
         let mut before = 0;
         if let Some(former) = self.graphs.graphs.get_mut(&id).filter(|_| is_copy) {
@@ -429,7 +421,7 @@ impl Checker {
     pub(super) fn leave_capture(&mut self, call: Call<'_>, stream: StreamId) {
         let captures = &mut self.graphs.captures;
         let is_valid = captures.of(stream).is_some_and(|capture| captures.is_valid(capture));
-        let left = captures.abandon(stream).and_then(|ended| self.void_capture(ended));
+        let left = captures.abandon(stream).map(|ended| self.void_capture(ended));
         if let Some(begun) = left
             && is_valid
             && self.settings.leaks
@@ -450,22 +442,23 @@ impl Checker {
     }
 
     /// A capture has ended without a graph: where it began.
-    fn void_capture(&mut self, ended: CaptureId) -> Option<Site> {
-        let captured = self.graphs.take_captured(ended)?;
-        let begun = captured.begun;
+    fn void_capture(&mut self, ended: Ended<Captured>) -> Site {
+        let begun = ended.begun();
+        let captured = self.graphs.take_captured(ended);
         self.void_captured(captured);
-        Some(begun)
+        begun
     }
 
     pub(super) fn end_capture(&mut self, call: Call<'_>, stream: StreamId) -> Step {
         // Of the legacy default stream it is refused as its operations are (measured: 906).
         self.look(call, stream)?;
         let ended = self.graphs.captures.end(stream, u64::from(call.op.host.0));
-        let ended = ended.map_err(|error| self.capture_refused(call, error, stream))?;
-        let Some(mut captured) = self.graphs.take_captured(ended.capture) else { return Ok(()) };
-        match ended.check(&mut captured.graph) {
+        let mut ended = ended.map_err(|error| self.capture_refused(call, error, stream))?;
+        let checked = ended.check();
+        let captured = self.graphs.take_captured(ended);
+        match checked {
             Ok(()) => {
-                let Captured { graph, mut held, is_copy, .. } = captured;
+                let Captured { graph, mut held, is_copy } = captured;
                 match self.graphs.graphs.get_mut(&graph.id()).filter(|_| is_copy) {
                     Some(made) => {
                         std::mem::swap(&mut made.held, &mut held);

@@ -14,7 +14,7 @@ impl Graphs {
     /// Whether a graph is there, or what was made with it: an instance, a graph that it is in.
     fn is_used(&self, graph: GraphId) -> bool {
         let has_it = |it: &Graph| it.id() == graph || it.has_child(graph);
-        self.captured.values().any(|captured| has_it(&captured.graph))
+        self.captures.graphs().any(|captured| has_it(&captured.graph))
             || self.graphs.values().any(|made| has_it(&made.graph))
             || self.execs.values().any(|it| !it.is_destroyed && has_it(&it.graph))
     }
@@ -58,7 +58,7 @@ impl Checker {
     /// Refuses memory of a graph whose instances have addresses of their own, unless that graph is in this one, which
     /// is made by hand: a capture has its addresses at once.
     pub(super) fn refuse_symbolic(&mut self, call: Call<'_>, graph: GraphId, owner: GraphId) -> Step {
-        let is_by_hand = !self.graphs.captured.contains_key(&graph);
+        let is_by_hand = self.graphs.capture_into(graph).is_none();
         if is_by_hand && self.graphs.has_child(graph, owner) || !self.graphs.names.is_symbolic(owner) {
             return Ok(());
         }

@@ -9,7 +9,9 @@ use smallvec::SmallVec;
 use super::addresses::FreshAddresses;
 use super::lives::{Freed, LifeId};
 use super::names::{Held, Key, Names};
-use crate::graph::{CaptureId, Captures, Exec, Graph, GraphAllocId, Holder, Lanes, Memory as NodeMemory, Origin, Uses};
+use crate::graph::{
+    CaptureId, Captures, Ended, Exec, Graph, GraphAllocId, Holder, Lanes, Memory as NodeMemory, Origin,
+};
 use crate::ids::{DeviceId, ExecId, GraphId, HostId, NodeId, PoolId, ProcessId, StreamId};
 use crate::life::{Kind, Site};
 use crate::op::{Act, CaptureMode, Memory, Name, Reach};
@@ -65,25 +67,24 @@ impl Before {
 pub(super) struct Captured {
     pub(super) graph: Graph,
     pub(super) held: Held,
-    /// What its nodes did so far.
-    pub(super) uses: Uses,
-    /// Where the capture began: on which stream, and in the program.
-    pub(super) origin: StreamId,
-    pub(super) begun: Site,
     /// Whether it is a copy of a graph that is there, which it takes the place of where it ends well.
     pub(super) is_copy: bool,
+}
+
+impl AsMut<Graph> for Captured {
+    fn as_mut(&mut self) -> &mut Graph {
+        &mut self.graph
+    }
 }
 
 /// All graphs of a program.
 #[derive(Debug, Default)]
 pub(super) struct Graphs {
-    pub(super) captures: Captures,
+    pub(super) captures: Captures<Captured>,
     /// The capture modes of threads; all others have the global one.
     pub(super) modes: FxHashMap<HostId, CaptureMode>,
-    /// The graphs that are being captured, one for each capture that goes on.
-    pub(super) captured: FxHashMap<GraphId, Captured>,
-    /// Which of them each capture in progress goes into.
-    pub(super) into: FxHashMap<CaptureId, GraphId>,
+    /// The captures by their graphs.
+    capture_of: FxHashMap<GraphId, CaptureId>,
     pub(super) graphs: FxHashMap<GraphId, Made>,
     pub(super) execs: FxHashMap<ExecId, Instance>,
     pub(super) addresses: FreshAddresses,
@@ -115,7 +116,7 @@ pub(super) type FaultWithin = (Kind, NodeMemory, Origin, Origin);
 impl Graphs {
     #[inline]
     pub(super) fn is_capturing(&self) -> bool {
-        !self.captured.is_empty()
+        !self.captures.is_empty()
     }
 
     #[inline]
@@ -124,12 +125,12 @@ impl Graphs {
     }
 
     pub(super) fn entries(&self) -> usize {
-        self.graphs.len() + self.execs.len() + self.latest.len() + self.captured.len()
+        self.graphs.len() + self.execs.len() + self.latest.len() + self.captures.len()
     }
 
     /// A graph as it is: while something is captured into it, with that.
     pub(super) fn own(&self, graph: GraphId) -> Option<&Graph> {
-        let captured = self.captured.get(&graph).map(|captured| &captured.graph);
+        let captured = self.captured(graph).map(|captured| &captured.graph);
         captured.or_else(|| self.graphs.get(&graph).map(|made| &made.graph))
     }
 
@@ -138,24 +139,38 @@ impl Graphs {
         self.own(graph).or_else(|| self.execs.values().map(|it| &*it.graph).find(|it| it.id() == graph))
     }
 
-    /// The graph that a stream is captured into.
-    pub(super) fn captured_on(&self, stream: StreamId) -> Option<&Captured> {
-        self.captured.get(self.into.get(&self.captures.of(stream)?)?)
+    /// The capture in progress that goes into a graph.
+    pub(super) fn capture_into(&self, graph: GraphId) -> Option<CaptureId> {
+        self.capture_of.get(&graph).copied()
     }
 
-    pub(super) fn captured_on_mut(&mut self, stream: StreamId) -> Option<&mut Captured> {
-        self.captured.get_mut(self.into.get(&self.captures.of(stream)?)?)
+    /// A graph that is being captured.
+    pub(super) fn captured(&self, graph: GraphId) -> Option<&Captured> {
+        self.captures.graph(self.capture_into(graph)?)
+    }
+
+    /// The graph that a stream is captured into.
+    pub(super) fn captured_on(&self, stream: StreamId) -> Option<&Captured> {
+        self.captures.graph(self.captures.of(stream)?)
+    }
+
+    /// A capture into a graph has begun.
+    pub(super) fn captures_into(&mut self, graph: GraphId, capture: CaptureId) {
+        self.capture_of.insert(graph, capture);
     }
 
     /// A capture has ended.
-    pub(super) fn take_captured(&mut self, capture: CaptureId) -> Option<Captured> {
-        self.captured.remove(&self.into.remove(&capture)?)
+    pub(super) fn take_captured(&mut self, ended: Ended<Captured>) -> Captured {
+        let captured = ended.into_graph();
+        self.capture_of.remove(&captured.graph.id());
+        captured
     }
 
     /// A graph may name the memory of others.
     pub(super) fn hold(&mut self, graph: GraphId, others: &Held) {
-        let held = match self.captured.get_mut(&graph) {
-            Some(captured) => &mut captured.held,
+        let capture = self.capture_into(graph);
+        let held = match capture.and_then(|capture| self.captures.graph_mut(capture)) {
+            Some((captured, _)) => &mut captured.held,
             None => match self.graphs.get_mut(&graph) {
                 Some(made) => &mut made.held,
                 None => return,
@@ -189,7 +204,7 @@ impl Graphs {
 
     /// A graph is not there, because the operation that would have made it was refused.
     pub(super) fn make_void(&mut self, graph: GraphId) {
-        if !self.graphs.contains_key(&graph) && !self.captured.contains_key(&graph) {
+        if !self.graphs.contains_key(&graph) && self.capture_into(graph).is_none() {
             self.void_graphs.insert(graph);
         }
     }

@@ -100,7 +100,7 @@ impl Checker {
             What::GraphCreate { graph, .. }
             | What::GraphClone { copy: graph, .. }
             | What::CaptureBegin { graph, .. } => {
-                let is_taken = it.graphs.contains_key(&graph) || it.captured.contains_key(&graph);
+                let is_taken = it.graphs.contains_key(&graph) || it.capture_into(graph).is_some();
                 (is_taken || it.names.is_held(graph)).then(|| call.names.title(Thing::Graph(graph)))
             }
             What::Instantiate { exec, .. } => it.execs.contains_key(&exec).then(|| call.names.title(Thing::Exec(exec))),
@@ -255,7 +255,7 @@ impl Checker {
         if self.graphs.void_graphs.contains(&graph) {
             return Err(quiet());
         }
-        if !self.graphs.graphs.contains_key(&graph) || self.graphs.captured.contains_key(&graph) {
+        if !self.graphs.graphs.contains_key(&graph) || self.graphs.capture_into(graph).is_some() {
             let sentence = format!("{} is not there", call.names.title(Thing::Graph(graph)));
             let mut finding = Finding::new(Kind::UnknownName, sentence, "create it, or capture it, first");
             finding.later = Some(self.side(call, self.host_site(call, Act::Read), "used"));

@@ -269,15 +269,12 @@ impl Checker {
     /// Where the capture began, if it goes on, that an error names or is in the way of a stream.
     fn capture_begun(&self, error: &CaptureError, stream: StreamId) -> Option<Site> {
         let capture = error.capture(&self.graphs.captures, stream)?;
-        Some(self.graphs.captured.get(self.graphs.into.get(&capture)?)?.begun)
+        self.graphs.captures.begun(capture)
     }
 
     /// Captures that never end, so that what they declared never runs; why one became invalid was said then.
     pub(super) fn find_open_captures(&mut self, call: Call<'_>) {
-        let captures = &self.graphs.captures;
-        let begun = self.graphs.captured.values().map(|captured| captured.begun);
-        let is_valid = |site: &Site| captures.of(site.stream).is_some_and(|capture| captures.is_valid(capture));
-        let mut open: Vec<Site> = begun.filter(is_valid).collect();
+        let mut open: Vec<Site> = self.graphs.captures.all_begun().collect();
         open.sort_unstable_by_key(|site| site.stream);
         let said: Vec<Finding> = open.into_iter().map(|site| self.never_ends(call, site)).collect();
         self.more.extend(said);

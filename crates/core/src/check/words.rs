@@ -96,7 +96,8 @@ impl Finding {
 
     /// A pool takes access away from a device whose work may still use the memory: the uses that are cut off, each with
     /// the edge by which it is waited for.
-    pub fn in_use(pool: &str, device: &str, cut: Vec<(Side, Edge)>, later: Side) -> Self {
+    pub fn in_use(pool: &str, device: &str, mut cut: Vec<(Side, Edge)>, later: Side) -> Self {
+        cut.sort_by_key(|(side, _)| (side.stream, side.op));
         let sentence = format!("{device} loses access to {pool}, and work of it may still use the memory");
         let (mut sides, missing): (Vec<_>, Vec<_>) = cut.into_iter().unzip();
         let earlier = (!sides.is_empty()).then(|| sides.remove(0));

@@ -17,9 +17,12 @@ use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
 use super::error::GraphError;
+use super::fault::GraphFault;
 use super::graph::Graph;
-use super::node::NodeId;
+use super::node::{Access, Label, Memory, NodeId};
+use super::uses::Uses;
 use crate::ids::StreamId;
+use crate::life::Site;
 pub use crate::op::CaptureMode;
 use crate::op::{Act, StreamRole};
 
@@ -108,7 +111,7 @@ pub enum CaptureError {
 
 impl CaptureError {
     /// Returns the capture concerned, for an operation of `stream`.
-    pub fn capture(&self, captures: &Captures, stream: StreamId) -> Option<CaptureId> {
+    pub fn capture<T: AsMut<Graph>>(&self, captures: &Captures<T>, stream: StreamId) -> Option<CaptureId> {
         match *self {
             CaptureError::Unsupported { capture, .. }
             | CaptureError::CapturedEvent(capture)
@@ -216,36 +219,91 @@ impl From<GraphError> for CaptureError {
 
 /// One capture.
 #[derive(Debug)]
-struct Capture {
+struct Capture<T> {
     origin: StreamId,
     thread: u64,
     mode: CaptureMode,
     is_valid: bool,
     members: FxHashMap<StreamId, Tails>,
+    graph: T,
+    uses: Uses,
+    begun: Site,
+}
+
+/// A captured stream's next node: the graph that it is added to.
+#[derive(Debug)]
+pub struct Adding<'a, T> {
+    /// The graph of the capture.
+    pub graph: &'a mut T,
+    /// The nodes that the node comes after.
+    pub tails: &'a [NodeId],
+    uses: &'a Uses,
+}
+
+impl<T: AsMut<Graph>> Adding<'_, T> {
+    /// Checks the uses of memory by the node: as [`Uses::check`].
+    ///
+    /// # Errors
+    /// The first pair that is wrong.
+    pub fn check(
+        &mut self,
+        accesses: &[Access],
+        may_share: bool,
+        noun: &'static str,
+        label: &Label,
+    ) -> Result<(), Box<GraphFault>> {
+        self.uses.check(self.graph.as_mut(), self.tails, accesses, may_share, noun, label)
+    }
+
+    /// Checks the free of memory by the node: as [`Uses::check_free`].
+    ///
+    /// # Errors
+    /// The pair that is wrong.
+    pub fn check_free(&mut self, memory: Memory, label: &Label) -> Result<(), Box<GraphFault>> {
+        self.uses.check_free(self.graph.as_mut(), self.tails, memory, label)
+    }
 }
 
 /// A capture that has ended.
 #[derive(Debug)]
-pub struct Ended {
+pub struct Ended<T> {
     /// Its number.
     pub capture: CaptureId,
     /// The streams that were in it. They are no longer captured.
     pub streams: Vec<StreamId>,
-    was: Capture,
+    was: Capture<T>,
 }
 
-impl Ended {
-    /// Checks that the capture may become a graph. `graph` is the graph of its nodes.
+impl<T> Ended<T> {
+    /// Returns where the capture began.
+    pub fn begun(&self) -> Site {
+        self.was.begun
+    }
+
+    /// Returns the graph, as it was captured.
+    pub fn graph(&self) -> &T {
+        &self.was.graph
+    }
+
+    /// Takes the graph.
+    pub fn into_graph(self) -> T {
+        self.was.graph
+    }
+}
+
+impl<T: AsMut<Graph>> Ended<T> {
+    /// Checks that the capture may become a graph.
     ///
     /// # Errors
     /// [`CaptureError::Invalidated`], [`CaptureError::Unjoined`].
-    pub fn check(&self, graph: &mut Graph) -> Result<(), CaptureError> {
+    pub fn check(&mut self) -> Result<(), CaptureError> {
         if !self.was.is_valid {
             return Err(CaptureError::Invalidated(self.capture));
         }
-        let Capture { members, origin, .. } = &self.was;
+        let Capture { members, origin, graph, .. } = &mut self.was;
+        let graph = graph.as_mut();
         let index = graph.refresh();
-        let joined = &members[origin];
+        let joined = &members[&*origin];
         let is_loose = |node: &NodeId| !joined.iter().any(|&tail| index.reaches_or_is(*node, tail));
         let mut loose = self.streams.iter().filter_map(|it| Some((*it, *members[it].iter().find(|it| is_loose(it))?)));
         let Some((stream, leaf)) = loose.next() else { return Ok(()) };
@@ -255,18 +313,65 @@ impl Ended {
     }
 }
 
-/// The captures that have not ended: see the module.
-#[derive(Debug, Default)]
-pub struct Captures {
+/// The captures that have not ended, each with its graph, which its owner keeps more beside: see the module.
+#[derive(Debug)]
+pub struct Captures<T> {
     begun: u64,
-    captures: FxHashMap<CaptureId, Capture>,
+    captures: FxHashMap<CaptureId, Capture<T>>,
     streams: FxHashMap<StreamId, CaptureId>,
 }
 
-impl Captures {
-    /// Makes an empty table.
-    pub fn new() -> Self {
-        Self::default()
+impl<T> Default for Captures<T> {
+    fn default() -> Self {
+        Self { begun: 0, captures: FxHashMap::default(), streams: FxHashMap::default() }
+    }
+}
+
+impl<T: AsMut<Graph>> Captures<T> {
+    /// Returns the number that the next capture gets.
+    pub fn next(&self) -> CaptureId {
+        CaptureId(self.begun + 1)
+    }
+
+    /// Returns `true` if no capture goes on.
+    pub fn is_empty(&self) -> bool {
+        self.captures.is_empty()
+    }
+
+    /// Returns the number of captures that go on.
+    pub fn len(&self) -> usize {
+        self.captures.len()
+    }
+
+    /// Returns the graph of a capture.
+    pub fn graph(&self, capture: CaptureId) -> Option<&T> {
+        Some(&self.captures.get(&capture)?.graph)
+    }
+
+    /// Returns the graph of a capture, to be changed, and the uses of memory by its nodes.
+    pub fn graph_mut(&mut self, capture: CaptureId) -> Option<(&mut T, &mut Uses)> {
+        let Capture { graph, uses, .. } = self.captures.get_mut(&capture)?;
+        Some((graph, uses))
+    }
+
+    /// Returns the graphs of all captures.
+    pub fn graphs(&self) -> impl Iterator<Item = &T> {
+        self.captures.values().map(|capture| &capture.graph)
+    }
+
+    /// Returns where a capture began.
+    pub fn begun(&self, capture: CaptureId) -> Option<Site> {
+        Some(self.captures.get(&capture)?.begun)
+    }
+
+    /// Returns the stream on which a capture began.
+    pub fn origin(&self, capture: CaptureId) -> Option<StreamId> {
+        Some(self.captures.get(&capture)?.origin)
+    }
+
+    /// Returns where each valid capture began.
+    pub fn all_begun(&self) -> impl Iterator<Item = Site> {
+        self.captures.values().filter(|capture| capture.is_valid).map(|capture| capture.begun)
     }
 
     /// Returns the capture that a stream is in.
@@ -284,54 +389,80 @@ impl Captures {
         Some(&self.captures[self.streams.get(&stream)?].members[&stream])
     }
 
-    /// Begins a capture on `origin` into `graph` (CUDA: `cudaStreamBeginCapture`, `...ToGraph`). Its first nodes come
-    /// after `tails`, which are nodes of that graph. `thread` is the caller's number for the calling thread.
+    /// Checks that a capture may begin on a stream, into a graph, after `tails`.
     ///
     /// # Errors
     /// [`CaptureError::LegacyStream`], [`CaptureError::AlreadyCapturing`], an unknown tail.
-    pub fn begin(
-        &mut self,
+    pub fn check_begin(
+        &self,
         (origin, role): (StreamId, StreamRole),
-        graph: &mut Graph,
+        graph: &Graph,
         tails: &[NodeId],
-        thread: u64,
-        mode: CaptureMode,
-    ) -> Result<CaptureId, CaptureError> {
+    ) -> Result<(), CaptureError> {
         if role == StreamRole::Legacy {
             return Err(CaptureError::LegacyStream);
         }
         if self.streams.contains_key(&origin) {
             return Err(CaptureError::AlreadyCapturing(origin));
         }
-        if let Some(unknown) = tails.iter().find(|id| graph.node(**id).is_none()) {
-            return Err(GraphError::UnknownNode(*unknown).into());
+        match tails.iter().find(|id| graph.node(**id).is_none()) {
+            Some(unknown) => Err(GraphError::UnknownNode(*unknown).into()),
+            None => Ok(()),
         }
-        self.begun += 1;
-        let id = CaptureId(self.begun);
-        let mut capture = Capture { origin, thread, mode, is_valid: true, members: FxHashMap::default() };
-        capture.merge(origin, tails, graph);
-        self.captures.insert(id, capture);
-        self.streams.insert(origin, id);
-        Ok(id)
     }
 
-    /// Returns the capture of an operation of a captured stream, and the nodes that the operation's node must come
-    /// after. Call [`added`](Self::added) once it is added.
+    /// Begins a capture on `origin` into `graph` (CUDA: `cudaStreamBeginCapture`, `...ToGraph`), which
+    /// [`check_begin`](Self::check_begin) allows. Its first nodes come after `tails`, which are nodes of that graph.
+    /// `thread` is the caller's number for the calling thread, `begun` the place of the call.
+    pub fn begin(
+        &mut self,
+        origin: StreamId,
+        mut graph: T,
+        tails: &[NodeId],
+        (thread, mode): (u64, CaptureMode),
+        begun: Site,
+    ) -> CaptureId {
+        let id = self.next();
+        self.begun = id.0;
+        let uses = Uses::of(graph.as_mut());
+        let members = FxHashMap::default();
+        let mut capture = Capture { origin, thread, mode, is_valid: true, members, graph, uses, begun };
+        capture.merge(origin, tails);
+        self.captures.insert(id, capture);
+        self.streams.insert(origin, id);
+        id
+    }
+
+    /// Acts on the graph of the capture that a stream is in, as an operation of the stream does.
     ///
     /// # Errors
     /// [`CaptureError::NotCapturing`], [`CaptureError::Invalidated`].
-    pub fn after(&self, stream: StreamId) -> Result<(CaptureId, &[NodeId]), CaptureError> {
+    pub fn with<R>(&mut self, stream: StreamId, act: impl FnOnce(&mut Adding<'_, T>) -> R) -> Result<R, CaptureError> {
         let id = self.of(stream).ok_or(CaptureError::NotCapturing(stream))?;
-        let capture = &self.captures[&id];
-        if capture.is_valid { Ok((id, &capture.members[&stream])) } else { Err(CaptureError::Invalidated(id)) }
+        let Capture { graph, members, uses, .. } = self.valid(id)?;
+        Ok(act(&mut Adding { graph, tails: &members[&stream], uses }))
     }
 
-    /// Records that an operation of a captured stream became a node after all the stream's tails.
-    pub fn added(&mut self, stream: StreamId, node: NodeId) {
-        let capture = self.of(stream).and_then(|id| self.captures.get_mut(&id));
-        if let Some(tails) = capture.and_then(|capture| capture.members.get_mut(&stream)) {
-            *tails = smallvec![node];
+    /// Adds the node of an operation of a captured stream, after all the stream's tails.
+    ///
+    /// # Errors
+    /// [`CaptureError::NotCapturing`], [`CaptureError::Invalidated`]; within it the error of `add`, and the capture is
+    /// as before.
+    pub fn add<R, E>(
+        &mut self,
+        stream: StreamId,
+        add: impl FnOnce(&mut Adding<'_, T>) -> Result<(NodeId, R), E>,
+    ) -> Result<Result<R, E>, CaptureError> {
+        let added = self.with(stream, add)?;
+        let (node, result) = match added {
+            Ok(added) => added,
+            Err(error) => return Ok(Err(error)),
+        };
+        if let Some(capture) = self.of(stream).and_then(|id| self.captures.get_mut(&id)) {
+            capture.uses.added(capture.graph.as_mut(), node);
+            capture.members.insert(stream, smallvec![node]);
         }
+        Ok(Ok(result))
     }
 
     /// Records an event on a captured stream (CUDA: `cudaEventRecord`). Returns `None` if the stream is not captured.
@@ -344,24 +475,20 @@ impl Captures {
     }
 
     /// Makes a stream wait for an event that was recorded in a capture (CUDA: `cudaStreamWaitEvent`). A stream that is
-    /// not captured joins. `graph` is the graph of the event's capture, if that has not ended.
+    /// not captured joins.
     ///
     /// # Errors
     /// The event's capture has ended ([`CaptureError::CapturedEvent`]) or is invalid, or the stream's is invalid; the
     /// stream is the legacy default stream, and the event's capture is then invalid; the stream is in another capture,
     /// and both captures are then invalid.
-    pub fn wait(
-        &mut self,
-        (stream, role): (StreamId, StreamRole),
-        event: &CapturedEvent,
-        graph: Option<&mut Graph>,
-    ) -> Result<(), CaptureError> {
+    pub fn wait(&mut self, (stream, role): (StreamId, StreamRole), event: &CapturedEvent) -> Result<(), CaptureError> {
         if let Some(here) = self.of(stream) {
             self.valid(here)?;
         }
         let there = event.capture;
-        let graph = graph.filter(|_| self.captures.contains_key(&there));
-        let graph = graph.ok_or(CaptureError::CapturedEvent(there))?;
+        if !self.captures.contains_key(&there) {
+            return Err(CaptureError::CapturedEvent(there));
+        }
         match self.of(stream) {
             Some(here) if here != there => {
                 self.invalidate(here);
@@ -374,7 +501,7 @@ impl Captures {
             }
             _ => {}
         }
-        self.valid(there)?.merge(stream, &event.tails, graph);
+        self.valid(there)?.merge(stream, &event.tails);
         self.streams.insert(stream, there);
         Ok(())
     }
@@ -421,7 +548,7 @@ impl Captures {
     /// [`CaptureError::Unsupported`] if both modes forbid it; the captures that forbid it are then invalid.
     /// [`CaptureError::Invalidated`] if all of them were already.
     pub fn check_unsafe(&mut self, (thread, mode): (u64, CaptureMode), call: &'static str) -> Result<(), CaptureError> {
-        let forbids = |capture: &Capture| match (mode, capture.mode) {
+        let forbids = |capture: &Capture<T>| match (mode, capture.mode) {
             (CaptureMode::Relaxed, _) | (_, CaptureMode::Relaxed) => false,
             (CaptureMode::Global, CaptureMode::Global) => true,
             _ => capture.thread == thread,
@@ -443,7 +570,7 @@ impl Captures {
     }
 
     /// Invalidates the captures that forbid a call.
-    fn spoil_each(&mut self, forbids: impl Fn(&Capture) -> bool, call: &'static str) -> Result<(), CaptureError> {
+    fn spoil_each(&mut self, forbids: impl Fn(&Capture<T>) -> bool, call: &'static str) -> Result<(), CaptureError> {
         let forbidding = self.captures.iter_mut().filter(|(_, capture)| forbids(capture));
         // Captures that were valid come first.
         let first = forbidding.map(|(id, capture)| (!std::mem::take(&mut capture.is_valid), *id)).min();
@@ -474,7 +601,7 @@ impl Captures {
     /// # Errors
     /// The capture goes on if this is not the call to end it: [`CaptureError::NotCapturing`],
     /// [`CaptureError::Unmatched`] (it is then invalid), [`CaptureError::WrongThread`].
-    pub fn end(&mut self, stream: StreamId, thread: u64) -> Result<Ended, CaptureError> {
+    pub fn end(&mut self, stream: StreamId, thread: u64) -> Result<Ended<T>, CaptureError> {
         let id = self.of(stream).ok_or(CaptureError::NotCapturing(stream))?;
         let capture = &self.captures[&id];
         if capture.origin != stream {
@@ -485,16 +612,12 @@ impl Captures {
         if capture.mode != CaptureMode::Relaxed && capture.thread != thread {
             return Err(CaptureError::WrongThread(id));
         }
-        let was = self.captures.remove(&id).expect("member: the stream's capture goes on");
-        let mut streams: Vec<StreamId> = was.members.keys().copied().collect();
-        streams.sort_unstable();
-        self.streams.retain(|_, other| *other != id);
-        Ok(Ended { capture: id, streams, was })
+        Ok(self.take(id))
     }
 
     /// Ends the capture that began on the stream, without a graph. Returns `None`, and does nothing, if none began on
     /// it.
-    pub fn discard(&mut self, stream: StreamId) -> Option<CaptureId> {
+    pub fn discard(&mut self, stream: StreamId) -> Option<Ended<T>> {
         self.of(stream).filter(|id| self.captures[id].origin == stream)?;
         self.abandon(stream)
     }
@@ -502,11 +625,17 @@ impl Captures {
     /// Records that the stream is destroyed. If a capture began on it, that ends without a graph. If it had joined one,
     /// its work stays there and must be joined before the end. CUDA does the same: once the origin is destroyed, no
     /// call is refused because of that capture any more (an H100, driver 580.159).
-    pub fn abandon(&mut self, stream: StreamId) -> Option<CaptureId> {
+    pub fn abandon(&mut self, stream: StreamId) -> Option<Ended<T>> {
         let id = self.streams.remove(&stream).filter(|id| self.captures[id].origin == stream)?;
-        self.captures.remove(&id);
+        Some(self.take(id))
+    }
+
+    fn take(&mut self, id: CaptureId) -> Ended<T> {
+        let was = self.captures.remove(&id).expect("member: the stream's capture goes on");
+        let mut streams: Vec<StreamId> = was.members.keys().copied().collect();
+        streams.sort_unstable();
         self.streams.retain(|_, other| *other != id);
-        Some(id)
+        Ended { capture: id, streams, was }
     }
 
     /// Invalidates a capture after an error that it cannot recover from. Only its end is possible then.
@@ -516,15 +645,15 @@ impl Captures {
         }
     }
 
-    fn valid(&mut self, id: CaptureId) -> Result<&mut Capture, CaptureError> {
+    fn valid(&mut self, id: CaptureId) -> Result<&mut Capture<T>, CaptureError> {
         self.captures.get_mut(&id).filter(|capture| capture.is_valid).ok_or(CaptureError::Invalidated(id))
     }
 }
 
-impl Capture {
+impl<T: AsMut<Graph>> Capture<T> {
     /// Puts a stream, which may be new in the capture, after more nodes.
-    fn merge(&mut self, stream: StreamId, more: &[NodeId], graph: &mut Graph) {
-        let index = graph.refresh();
+    fn merge(&mut self, stream: StreamId, more: &[NodeId]) {
+        let index = self.graph.as_mut().refresh();
         let tails = self.members.entry(stream).or_default();
         for &node in more {
             if !tails.iter().any(|&tail| index.reaches_or_is(node, tail)) {

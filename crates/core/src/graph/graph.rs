@@ -77,6 +77,12 @@ pub struct Graph {
     pub(super) fixed_nodes: u32,
 }
 
+impl AsMut<Graph> for Graph {
+    fn as_mut(&mut self) -> &mut Graph {
+        self
+    }
+}
+
 impl Graph {
     /// Makes an empty graph on a device with this mapping granularity (a power of two, in bytes). `id` comes from the
     /// code that numbers graphs, and names this graph's allocations to other graphs.

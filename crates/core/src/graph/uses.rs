@@ -23,6 +23,15 @@ pub struct Uses {
 }
 
 impl Uses {
+    /// Returns the uses by the nodes that a graph has.
+    pub fn of(graph: &mut Graph) -> Self {
+        let mut uses = Self::default();
+        for node in graph.topological_order() {
+            uses.added(graph, node);
+        }
+        uses
+    }
+
     /// Checks that a node that comes after `tails` may use memory like this. `noun` and `label` are for the fault's
     /// text.
     ///
@@ -43,7 +52,7 @@ impl Uses {
             let later = NodeUse { node, act: access.kind() };
             let shares = |other| may_share && graph.node(other).is_some_and(|node| node.may_share);
             let is_before = |node| is_before(graph, tails, node);
-            let wrong = self.of(graph, access.memory, |life| life.check(later, access.part, is_before, shares))?;
+            let wrong = self.ask(graph, access.memory, |life| life.check(later, access.part, is_before, shares))?;
             // The free was captured before, so the use is the later one.
             let wrong = match wrong.kind {
                 Kind::FreeBeforeUse => Wrong { kind: Kind::UseAfterFree, earlier: wrong.later, later: wrong.earlier },
@@ -75,7 +84,7 @@ impl Uses {
         let later = NodeUse { node: NodeId(graph.len() as u32), act: Act::Free };
         graph.refresh();
         let is_before = |node| is_before(graph, tails, node);
-        let wrong = self.of(graph, memory, |life| life.check(later, Part::WHOLE, is_before, |_| false));
+        let wrong = self.ask(graph, memory, |life| life.check(later, Part::WHOLE, is_before, |_| false));
         let Some(wrong) = wrong else { return Ok(()) };
         let mut fault = fault(graph, memory, wrong, (later.node, "mem free", label));
         if wrong.kind.is_order() {
@@ -99,7 +108,7 @@ impl Uses {
             true => is_before(graph, tails, a),
             false => graph.index().reaches(a, b),
         };
-        for end in self.of(graph, memory, |life| life.ends(later, part, shares, comes_before)) {
+        for end in self.ask(graph, memory, |life| life.ends(later, part, shares, comes_before)) {
             if let Some(node) = graph.node(end.node)
                 && !fault.ends.iter().any(|known| known.origin[..] == [end.node])
             {
@@ -145,7 +154,7 @@ impl Uses {
     }
 
     /// Calls `ask` with the life of the memory, or with a new one if nothing was done to the memory so far.
-    fn of<R>(&self, graph: &Graph, memory: Memory, ask: impl FnOnce(&Life) -> R) -> R {
+    fn ask<R>(&self, graph: &Graph, memory: Memory, ask: impl FnOnce(&Life) -> R) -> R {
         match self.lives.get(&memory) {
             Some(life) => ask(life),
             None => ask(&Life::new(born(graph, memory))),

@@ -1,11 +1,11 @@
 //! Captures: the nodes and dependencies of captured operations, and CUDA's error for each misuse.
 
-use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 
+use millpond_core::check::Site;
 use millpond_core::graph::{
-    Addressing, CaptureError, CaptureId, CaptureMode, CapturedEvent, Captures, Graph, GraphAllocId, GraphError,
-    GraphId, Label, Memory, NodeId, Work,
+    Addressing, CaptureError, CaptureId, CaptureMode, Captures, Graph, GraphAllocId, GraphError, GraphId, Label,
+    Memory, NodeId, Work,
 };
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::StreamRole;
@@ -24,24 +24,21 @@ fn graph(id: u32) -> Graph {
     graph
 }
 
-/// Captures with their graphs.
+/// Captures of graphs.
 #[derive(Default)]
-struct Program {
-    captures: Captures,
-    graphs: HashMap<CaptureId, Graph>,
-}
+struct Program(Captures<Graph>);
 
 impl Deref for Program {
-    type Target = Captures;
+    type Target = Captures<Graph>;
 
-    fn deref(&self) -> &Captures {
-        &self.captures
+    fn deref(&self) -> &Captures<Graph> {
+        &self.0
     }
 }
 
 impl DerefMut for Program {
-    fn deref_mut(&mut self) -> &mut Captures {
-        &mut self.captures
+    fn deref_mut(&mut self) -> &mut Captures<Graph> {
+        &mut self.0
     }
 }
 
@@ -49,14 +46,13 @@ impl Program {
     fn begin(
         &mut self,
         origin: (StreamId, StreamRole),
-        mut graph: Graph,
+        graph: Graph,
         tails: &[NodeId],
         thread: u64,
         mode: CaptureMode,
     ) -> Result<CaptureId, CaptureError> {
-        let id = self.captures.begin(origin, &mut graph, tails, thread, mode)?;
-        self.graphs.insert(id, graph);
-        Ok(id)
+        self.check_begin(origin, &graph, tails)?;
+        Ok(self.0.begin(origin.0, graph, tails, (thread, mode), Site::default()))
     }
 
     /// Adds a node after the tails of a stream.
@@ -65,14 +61,7 @@ impl Program {
         stream: StreamId,
         add: impl FnOnce(&mut Graph, &[NodeId]) -> Result<(NodeId, R), GraphError>,
     ) -> Result<R, CaptureError> {
-        let (id, tails) = self.captures.after(stream)?;
-        let (node, result) = add(self.graphs.get_mut(&id).unwrap(), tails)?;
-        self.captures.added(stream, node);
-        Ok(result)
-    }
-
-    fn wait(&mut self, stream: (StreamId, StreamRole), event: &CapturedEvent) -> Result<(), CaptureError> {
-        self.captures.wait(stream, event, self.graphs.get_mut(&event.capture))
+        Ok(self.add(stream, |adding| add(adding.graph, adding.tails))??)
     }
 
     /// Ends a capture. Returns its graph and the streams that were in it.
@@ -81,9 +70,9 @@ impl Program {
         stream: StreamId,
         thread: u64,
     ) -> Result<(Result<Graph, CaptureError>, Vec<StreamId>), CaptureError> {
-        let ended = self.captures.end(stream, thread)?;
-        let mut graph = self.graphs.remove(&ended.capture).unwrap();
-        Ok((ended.check(&mut graph).map(|()| graph), ended.streams))
+        let mut ended = self.0.end(stream, thread)?;
+        let (checked, streams) = (ended.check(), ended.streams.clone());
+        Ok((checked.map(|()| ended.into_graph()), streams))
     }
 }
 

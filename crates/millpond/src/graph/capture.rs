@@ -11,15 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use millpond_core::check::{Act, Finding, Place, Side, Site};
 use millpond_core::graph::{
-    Access as NodeAccess, Addressing, CaptureError as Refusal, CaptureId, CaptureMode, Captures, GraphAllocId, GraphId,
-    Memory, NodeId, Uses,
+    self as core_graph, Access as NodeAccess, Addressing, CaptureError as Refusal, CaptureMode, Captures,
+    Graph as CoreGraph, GraphAllocId, GraphId, Memory, NodeId, Uses,
 };
 use millpond_core::ids::StreamId;
 use millpond_core::op::StreamRole;
 use millpond_core::order::default_streams::Standing;
 use millpond_driver::locks::{BiasedGuard, Mutex, lock};
 use millpond_driver::{RawGraph, process};
-use rustc_hash::FxHashMap;
 
 use super::body::{Body, Resolved};
 use super::build::Graph;
@@ -33,18 +32,27 @@ use crate::state::session::{CapturedAt, Ends, Session};
 use crate::state::stream::State;
 use crate::stream::handle::Stream;
 use crate::stream::payload::Payload;
-use crate::sync::garbage::{Garbage, Held};
+use crate::sync::garbage::Garbage;
 use crate::sync::ranks;
 
 /// A graph that is being captured.
 #[derive(Debug)]
-struct Open {
-    session: Arc<Session>,
-    body: Body,
-    /// What its nodes did to memory.
-    uses: Uses,
-    /// Where it began.
-    begun: Site,
+pub(crate) struct Open {
+    pub(crate) session: Arc<Session>,
+    pub(crate) body: Body,
+}
+
+impl Open {
+    /// The names of the nodes so far mean nothing else, whatever becomes of the capture.
+    fn count_nodes(&self) {
+        self.session.nodes.store(self.body.core.len() as u32, Ordering::Relaxed);
+    }
+}
+
+impl AsMut<CoreGraph> for Open {
+    fn as_mut(&mut self) -> &mut CoreGraph {
+        &mut self.body.core
+    }
 }
 
 /// All captures of a device in progress.
@@ -52,8 +60,7 @@ struct Open {
 pub(crate) struct Recording {
     /// The number of their device.
     device: u32,
-    captures: Captures,
-    open: FxHashMap<CaptureId, Open>,
+    captures: Captures<Open>,
 }
 
 /// The captures in progress that are counted for several devices: who counts each, and those of its device.
@@ -65,34 +72,26 @@ type Counted = (Arc<str>, Arc<Mutex<ranks::Captures, Recording>>);
 static OPEN_TOGETHER: AtomicUsize = AtomicUsize::new(0);
 
 /// A capture that a node is added to.
-pub(crate) struct Adding<'a> {
-    pub(crate) body: &'a mut Body,
-    pub(crate) session: &'a Arc<Session>,
-    /// What the node comes after.
-    pub(crate) tails: &'a [NodeId],
-    uses: &'a Uses,
+pub(crate) type Adding<'a> = core_graph::Adding<'a, Open>;
+
+/// Refuses a node that would use memory in a wrong order, with both sides.
+pub(crate) fn check_uses(
+    adding: &mut Adding<'_>,
+    accesses: &[NodeAccess],
+    may_share: bool,
+    noun: &'static str,
+    place: Place,
+) -> Result<()> {
+    let label = adding.graph.body.label(place);
+    let checked = adding.check(accesses, may_share, noun, &label);
+    checked.map_err(|fault| adding.graph.body.wrong(&[*fault]))
 }
 
-impl Adding<'_> {
-    /// Refuses a node that would use memory in a wrong order, with both sides.
-    pub(crate) fn check_uses(
-        &mut self,
-        accesses: &[NodeAccess],
-        may_share: bool,
-        noun: &'static str,
-        place: Place,
-    ) -> Result<()> {
-        let label = self.body.label(place);
-        let checked = self.uses.check(&mut self.body.core, self.tails, accesses, may_share, noun, &label);
-        checked.map_err(|fault| self.body.wrong(&[*fault]))
-    }
-
-    /// Refuses a free node that would be in a wrong order, with both sides.
-    pub(crate) fn check_free(&mut self, memory: Memory, place: Place) -> Result<()> {
-        let label = self.body.label(place);
-        let checked = self.uses.check_free(&mut self.body.core, self.tails, memory, &label);
-        checked.map_err(|fault| self.body.wrong(&[*fault]))
-    }
+/// Refuses a free node that would be in a wrong order, with both sides.
+pub(crate) fn check_free(adding: &mut Adding<'_>, memory: Memory, place: Place) -> Result<()> {
+    let label = adding.graph.body.label(place);
+    let checked = adding.check_free(memory, &label);
+    checked.map_err(|fault| adding.graph.body.wrong(&[*fault]))
 }
 
 impl CapturedAt {
@@ -136,14 +135,14 @@ fn thread() -> u64 {
 
 impl Recording {
     pub(super) fn new(device: u32) -> Self {
-        Self { device, captures: Captures::new(), open: FxHashMap::default() }
+        Self { device, captures: Captures::default() }
     }
 
     /// As an error what a capture refuses to a stream or the host.
     #[cold]
     fn refused(&self, error: Refusal, stream: StreamId, place: Place) -> Error {
         let capture = error.capture(&self.captures, stream);
-        let begun = capture.and_then(|capture| Some(self.open.get(&capture)?.begun));
+        let begun = capture.and_then(|capture| self.captures.begun(capture));
         rule(self.device, error, begun, (stream, place))
     }
 
@@ -154,17 +153,13 @@ impl Recording {
         place: Place,
         add: impl FnOnce(&mut Adding<'_>) -> Result<(NodeId, R)>,
     ) -> Result<R> {
-        let (id, tails) = match self.captures.after(stream) {
-            Ok(after) => after,
-            Err(error) => return Err(self.refused(error, stream, place)),
-        };
-        let Open { body, session, uses, .. } = self.open.get_mut(&id).expect("every capture has its graph's body");
-        body.captures_on(stream);
-        let (node, result) = add(&mut Adding { body, session, tails, uses })?;
-        uses.added(&mut body.core, node);
-        session.nodes.store(body.core.len() as u32, Ordering::Relaxed);
-        self.captures.added(stream, node);
-        Ok(result)
+        let added = self.captures.add(stream, |adding| {
+            adding.graph.body.captures_on(stream);
+            let added = add(adding)?;
+            adding.graph.count_nodes();
+            Ok(added)
+        });
+        added.map_err(|error| self.refused(error, stream, place))?
     }
 
     /// Finds the memory of accesses on a stream that is captured.
@@ -175,20 +170,20 @@ impl Recording {
         job: Job,
         place: Place,
     ) -> Result<Resolved> {
-        let id = match self.captures.after(stream) {
-            Ok((id, _)) => id,
-            Err(error) => return Err(self.refused(error, stream, place)),
-        };
-        let Open { body, .. } = self.open.get_mut(&id).expect("every capture has its graph's body");
         // Of a child graph: what a capture adds has its addresses at once.
         let later = stream_names::side(self.device, Site { act: Act::Read, stream, op: 0, place });
         let symbolic = |owner: GraphId| Finding::symbolic(&owner.to_string()).at(later.clone());
-        body.resolve(accesses, job, place, |owner| Err(symbolic(owner).into()))
+        let resolved = self.captures.with(stream, |adding| {
+            adding.graph.body.resolve(accesses, job, place, |owner| Err(symbolic(owner).into()))
+        });
+        resolved.map_err(|error| self.refused(error, stream, place))?
     }
 
     /// Refuses to end a capture of a closure by anything but the end of that closure, whose caller gets the graph.
     fn check_end(&self, stream: StreamId, of_closure: Option<&Arc<Session>>) -> Result<()> {
-        let Some(open) = self.captures.of(stream).and_then(|capture| self.open.get(&capture)) else { return Ok(()) };
+        let Some(open) = self.captures.of(stream).and_then(|capture| self.captures.graph(capture)) else {
+            return Ok(());
+        };
         let ends_with = Some(&open.session).filter(|session| session.ends == Ends::WithClosure);
         if ends_with.map(Arc::as_ptr) != of_closure.map(Arc::as_ptr) {
             return Err(Invalid::EndsWithClosure { stream: stream_names::title(self.device, stream) }.into());
@@ -196,15 +191,10 @@ impl Recording {
         Ok(())
     }
 
-    /// A capture has ended. What its nodes own is garbage, unless it becomes a graph.
-    fn take_out<'g>(&mut self, capture: CaptureId, garbage: &'g Garbage) -> Option<Held<'g, Open>> {
-        self.open.remove(&capture).map(|open| garbage.hold(open))
-    }
-
     /// What a node does is known now. Where that went wrong the capture is invalid.
     fn keep(&mut self, session: &Session, node: NodeId, seen: Result<Payload>) -> Result<()> {
-        match (seen, self.open.get_mut(&session.capture)) {
-            (Ok(payload), Some(open)) => open.body.keep(node, payload),
+        match (seen, self.captures.graph_mut(session.capture)) {
+            (Ok(payload), Some((open, _))) => open.body.keep(node, payload),
             // The capture has ended: no caller wants it.
             (Ok(_), None) => {}
             (Err(error), _) => {
@@ -219,8 +209,8 @@ impl Recording {
     pub(crate) fn record(&mut self, stream: StreamId, place: Place) -> Result<CapturedAt> {
         match self.captures.record(stream) {
             Some(Ok(event)) => {
-                let session = Arc::clone(&self.open[&event.capture].session);
-                Ok(CapturedAt { session, event })
+                let open = self.captures.graph(event.capture).expect("the event's capture goes on");
+                Ok(CapturedAt { session: Arc::clone(&open.session), event })
             }
             Some(Err(error)) => Err(self.refused(error, stream, place)),
             None => Err(self.refused(Refusal::NotCapturing(stream), stream, place)),
@@ -229,8 +219,7 @@ impl Recording {
 
     /// A stream waits for a captured event, and joins that capture.
     pub(crate) fn wait(&mut self, stream: (StreamId, StreamRole), at: &CapturedAt, place: Place) -> Result<()> {
-        let graph = self.open.get_mut(&at.event.capture).map(|open| &mut open.body.core);
-        let waited = self.captures.wait(stream, &at.event, graph);
+        let waited = self.captures.wait(stream, &at.event);
         waited.map_err(|error| self.refused(error, stream.0, place))
     }
 
@@ -273,10 +262,10 @@ impl Graphs {
     #[cold]
     pub(crate) fn end_with_stream<'g>(&self, stream: StreamId, _: &mut BiasedGuard<'g, State>, garbage: &'g Garbage) {
         let mut recording = lock(&self.captures);
-        let ended = recording.captures.abandon(stream).and_then(|id| recording.take_out(id, garbage));
+        let ended = recording.captures.abandon(stream).map(|ended| garbage.hold(ended));
         drop(recording);
-        if let Some(open) = &ended {
-            self.closed(&open.session);
+        if let Some(ended) = &ended {
+            self.closed(&ended.graph().session);
         }
     }
 
@@ -284,16 +273,15 @@ impl Graphs {
     #[cold]
     fn discard<'g>(&self, stream: StreamId, state: &mut BiasedGuard<'g, State>, garbage: &'g Garbage) {
         let mut recording = lock(&self.captures);
-        let Some(open) = recording.captures.discard(stream).and_then(|id| recording.take_out(id, garbage)) else {
-            return;
-        };
+        let Some(ended) = recording.captures.discard(stream).map(|ended| garbage.hold(ended)) else { return };
+        let session = &ended.graph().session;
         // Before any thread does what this capture forbade.
-        if let Some(tracer) = open.session.tracer() {
+        if let Some(tracer) = session.tracer() {
             tracer.capture_abandoned(stream);
         }
         drop(recording);
         state.capture = None;
-        self.closed(&open.session);
+        self.closed(session);
     }
 
     /// A capture has begun.
@@ -371,30 +359,31 @@ impl Graphs {
 }
 
 /// Acts on the graph of a capture that goes on; none where it has ended.
-fn with_open<R>(session: &Session, act: impl FnOnce(&mut Body, &mut Uses) -> R) -> Option<R> {
+fn with_open<R>(session: &Session, act: impl FnOnce(&mut Open, &mut Uses) -> R) -> Option<R> {
     let mut recording = lock(&session.context.graphs.captures);
-    let open = recording.open.get_mut(&session.capture)?;
-    Some(act(&mut open.body, &mut open.uses))
+    let (open, uses) = recording.captures.graph_mut(session.capture)?;
+    Some(act(open, uses))
 }
 
 /// A buffer of a capture's memory was dropped: a free node after all its uses. Where the capture has ended it stays
 /// live.
 pub(crate) fn drop_captured(session: &Arc<Session>, alloc: GraphAllocId) {
-    with_open(session, |body, uses| {
+    with_open(session, |open, uses| {
+        let body = &mut open.body;
         // A second free node is refused, and the drop has nothing to do then.
         if let Ok(free) = body.add_free(&uses.ends_of(&body.core, alloc), Memory::Own(alloc), Place::Unknown) {
             if let Some(tracer) = session.tracer() {
                 tracer.captured_drop(session.id, alloc);
             }
             uses.added(&mut body.core, free);
-            session.nodes.store(body.core.len() as u32, Ordering::Relaxed);
+            open.count_nodes();
         }
     });
 }
 
 /// A buffer of a capture's memory gets a name: its alloc node has it.
 pub(crate) fn name_captured(session: &Arc<Session>, alloc: GraphAllocId, name: &Arc<str>) {
-    with_open(session, |body, _| body.name_alloc(alloc, name));
+    with_open(session, |open, _| open.body.name_alloc(alloc, name));
 }
 
 impl Stream {
@@ -452,7 +441,7 @@ impl Stream {
     fn try_begin(
         &self,
         state: &mut State,
-        mut body: Body,
+        body: Body,
         after: Option<&[NodeId]>,
         mode: CaptureMode,
         ends: Ends,
@@ -462,23 +451,20 @@ impl Stream {
         let _ = shared.enter_to_begin(state)?;
         let graphs = &shared.context.graphs;
         let id = body.core.id();
-        let mut uses = Uses::default();
-        for node in body.core.topological_order() {
-            uses.added(&mut body.core, node);
-        }
         let mut recording = lock(&graphs.captures);
         let (who, tails) = ((shared.id, shared.role), after.unwrap_or_default());
-        let begun = recording.captures.begin(who, &mut body.core, tails, thread(), mode);
         let place = Place::Source(caller);
-        let capture = begun.map_err(|error| recording.refused(error, shared.id, place))?;
+        let checked = recording.captures.check_begin(who, &body.core, tails);
+        checked.map_err(|error| recording.refused(error, shared.id, place))?;
         let begun = Site { act: Act::Read, stream: shared.id, op: 0, place };
-        let context = Arc::clone(&shared.context);
+        let (context, capture) = (Arc::clone(&shared.context), recording.captures.next());
         let (is_open, nodes, allocs) = (AtomicBool::new(true), AtomicU32::new(0), AtomicU32::new(0));
         let session = Arc::new(Session { id, capture, context, ends, is_open, nodes, allocs });
         if let Some(tracer) = session.tracer() {
             tracer.capture_begun(shared.id, (id, after), mode, caller);
         }
-        recording.open.insert(capture, Open { session: Arc::clone(&session), body, uses, begun });
+        let open = Open { session: Arc::clone(&session), body };
+        recording.captures.begin(shared.id, open, tails, (thread(), mode), begun);
         graphs.opened();
         state.capture = Some(Arc::clone(&session));
         state.epoch = 0;
@@ -518,22 +504,21 @@ impl Stream {
         let (number, at) = (recording.device, (shared.id, Place::Source(caller)));
         let ended = recording.captures.end(shared.id, thread());
         let ended = ended.map_err(|error| refused(recording.refused(error, at.0, at.1)))?;
-        let open = recording.take_out(ended.capture, &garbage);
+        let mut ended = garbage.hold(ended);
         drop(recording);
-        let mut open = open.expect("every capture has its graph's body");
-        graphs.closed(&open.session);
+        graphs.closed(&ended.graph().session);
         state.capture = None;
         // The end of an invalid capture is its end.
-        let joined = ended.check(&mut open.body.core);
+        let (joined, begun) = (ended.check(), ended.begun());
         let is_refused = !matches!(joined, Err(Refusal::Invalidated(_)));
-        let made = seen.and_then(|()| joined.map_err(|error| rule(number, error, Some(open.begun), at)));
-        if let Some(tracer) = open.session.tracer() {
+        let made = seen.and_then(|()| joined.map_err(|error| rule(number, error, Some(begun), at)));
+        if let Some(tracer) = ended.graph().session.tracer() {
             let error = made.as_ref().err().filter(|_| is_refused);
             shadow::judged(error, || tracer.capture_ended(shared.id, caller));
         }
         drop(state);
         made?;
-        let mut body = open.take().body;
+        let mut body = ended.take().into_graph().body;
         body.captured();
         Ok(Graph { body: Arc::new(body) })
     }

@@ -10,6 +10,7 @@ use millpond_core::ids::{ChainIndex, Point};
 use millpond_core::units::Range;
 use millpond_driver::locks::{BiasedGuard, lock};
 
+use super::capture::{check_free, check_uses};
 use crate::names::count::Count;
 use crate::names::error::{Invalid, Result};
 use crate::names::stream_names::side;
@@ -43,10 +44,10 @@ impl StreamShared {
         self.check_pool(pool)?;
         let place = Place::Source(caller);
         lock(&self.context.graphs.captures).operate(self.id, place, |adding| {
-            let (node, alloc, address) = adding.body.add_alloc(adding.tails, bytes, place)?;
-            adding.session.allocs.store(alloc.0 + 1, Ordering::Relaxed);
+            let (node, alloc, address) = adding.graph.body.add_alloc(adding.tails, bytes, place)?;
+            adding.graph.session.allocs.store(alloc.0 + 1, Ordering::Relaxed);
             let number = self.context.alloc_numbers.take();
-            let origin = Origin::Captured(Arc::clone(adding.session));
+            let origin = Origin::Captured(Arc::clone(&adding.graph.session));
             let allocation = Arc::new(Allocation::new(number, alloc.0, self.context.number, origin));
             allocation.set_address(address);
             let mut life = allocation.life();
@@ -56,8 +57,8 @@ impl StreamShared {
             let generation = life.generation;
             drop(life);
             self.context.graphs.enter_captured(&allocation);
-            if let Some(tracer) = adding.session.tracer() {
-                tracer.captured_alloc(Some((adding.session.id, alloc)), pool.id, self.id, bytes, caller);
+            if let Some(tracer) = adding.graph.session.tracer() {
+                tracer.captured_alloc(Some((adding.graph.session.id, alloc)), pool.id, self.id, bytes, caller);
             }
             Ok((node, (allocation, generation)))
         })
@@ -76,7 +77,7 @@ impl StreamShared {
             // An invalid capture refuses the free for that.
             return lock(&self.context.graphs.captures).operate(self.id, Place::Source(caller), |adding| {
                 let later = site(Act::Free, self.id, 0, caller);
-                adding.body.check_life(allocation, owned.generation, later)?;
+                adding.graph.body.check_life(allocation, owned.generation, later)?;
                 let later = side(self.context.number, later);
                 Err(Finding::foreign_free(&allocation.describe(&allocation.life())).at(later).into())
             });
@@ -96,17 +97,17 @@ impl StreamShared {
         let place = Place::Source(caller);
         lock(&self.context.graphs.captures).operate(self.id, place, |adding| {
             let memory = match memory {
-                Memory::Foreign { graph, alloc } if graph == adding.body.core.id() => Memory::Own(alloc),
+                Memory::Foreign { graph, alloc } if graph == adding.graph.body.core.id() => Memory::Own(alloc),
                 memory => memory,
             };
             if let Some(Owned { allocation, generation, .. }) = owned
                 && let Origin::Graph(_) = allocation.origin
             {
-                adding.body.check_life(allocation, *generation, site(Act::Free, self.id, 0, caller))?;
+                adding.graph.body.check_life(allocation, *generation, site(Act::Free, self.id, 0, caller))?;
             }
-            adding.check_free(memory, place)?;
-            let node = adding.body.add_free(adding.tails, memory, place)?;
-            if let Some(tracer) = adding.session.tracer() {
+            check_free(adding, memory, place)?;
+            let node = adding.graph.body.add_free(adding.tails, memory, place)?;
+            if let Some(tracer) = adding.graph.session.tracer() {
                 write(tracer);
             }
             Ok((node, ()))
@@ -131,9 +132,9 @@ impl StreamShared {
         let is_open = matches!(*payload, Payload::Open);
         let add = || {
             lock(captures).operate(self.id, at, |adding| {
-                adding.check_uses(&resolved.accesses, may_share, payload.noun(), at)?;
-                let node = adding.body.add_work(adding.tails, &resolved, payload, may_share, at)?;
-                if let Some(tracer) = adding.session.tracer() {
+                check_uses(adding, &resolved.accesses, may_share, payload.noun(), at)?;
+                let node = adding.graph.body.add_work(adding.tails, &resolved, payload, may_share, at)?;
+                if let Some(tracer) = adding.graph.session.tracer() {
                     tracer.declared_launch(&self.context.graphs, self.id, (accesses, job), caller);
                 }
                 Ok((node, node))
@@ -153,8 +154,8 @@ impl StreamShared {
         // No other than the caller's event, which lives on: nothing of it is dropped here for the last time.
         let garbage = Garbage::default();
         lock(&self.context.graphs.captures).operate(self.id, place, |adding| {
-            let added = adding.body.add_event(&garbage, adding.tails, node, event, place)?;
-            if let (Some(tracer), Some(event)) = (adding.session.tracer(), event.traced()) {
+            let added = adding.graph.body.add_event(&garbage, adding.tails, node, event, place)?;
+            if let (Some(tracer), Some(event)) = (adding.graph.session.tracer(), event.traced()) {
                 tracer.captured_event(self.id, event, matches!(node, EventNode::Record), place);
             }
             Ok((added, ()))

@@ -502,8 +502,8 @@ impl StreamShared {
         let place = millpond_core::check::Place::Source(caller);
         lock(&self.context.graphs.captures).operate(self.id, place, |adding| {
             exec.body.check_copy(Asked::Captured)?;
-            let node = adding.body.add_child(adding.tails, &exec.body, place)?;
-            if let (Some(tracer), Some(exec)) = (adding.session.tracer(), &exec.traced) {
+            let node = adding.graph.body.add_child(adding.tails, &exec.body, place)?;
+            if let (Some(tracer), Some(exec)) = (adding.graph.session.tracer(), &exec.traced) {
                 tracer.graph_launch(exec, self.id, std::iter::empty(), caller);
             }
             Ok((node, SmallVec::new()))

@@ -87,7 +87,7 @@ fn what_is_refused_for_a_stream_has_its_name() {
     let x = left.alloc::<u8>(&device.default_pool(), 64).unwrap();
     device.default_pool().grant(&other, PeerAccess::Read).unwrap();
     stream.wait(&left.record().unwrap()).unwrap();
-    assert_says(&stream.memset(x.write(), 0).unwrap_err(), &["stream `visitor` of device"]);
+    assert_says(&stream.memset(x.write(), 0).unwrap_err(), &["stream `visitor`, op 2", "pool 0 grants it read access"]);
     let refused = stream.free(x).unwrap_err();
     assert_says(&refused.error, &["belongs to another device than stream `visitor` of device"]);
     assert!(format!("{stream:?}").starts_with("Stream(stream `visitor` of device "), "{stream:?}");
@@ -165,7 +165,7 @@ fn pools_are_called_by_their_names() {
     stream.memset(x.write(), 0).unwrap();
     let visitor = other.stream().unwrap();
     visitor.wait(&stream.record().unwrap()).unwrap();
-    says(&visitor.copy_to_host(x.read()).unwrap_err(), " of pool `kv cache` of device ");
+    says(&visitor.copy_to_host(x.read()).unwrap_err(), ", and pool `kv cache` does not grant it that");
     pool.grant(&other, PeerAccess::ReadWrite).unwrap();
     visitor.memset(x.write(), 1).unwrap();
     says(&pool.revoke(&other).unwrap_err(), "pool `kv cache` of device ");

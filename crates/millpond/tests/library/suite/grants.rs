@@ -254,8 +254,8 @@ fn access_in_use_is_not_taken_away() {
         own.free(memory).unwrap();
         let refused = pool.revoke(there).unwrap_err();
         let Some(violation) = refused.violation().filter(|it| it.kind == Kind::NoAccess) else { panic!("{refused}") };
-        assert_eq!(refused.report().to_string().matches("grants.rs").count(), 2, "{refused}");
         assert!(violation.earlier.as_ref().is_some_and(|last| last.op.is_some()));
+        assert!(violation.later.as_ref().is_some_and(|revoked| revoked.spot.line.is_some()));
         assert_eq!(pool.access_of(there), PeerAccess::ReadWrite);
         there.synchronize().unwrap();
         pool.revoke(there).unwrap();
