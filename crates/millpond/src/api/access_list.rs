@@ -17,7 +17,7 @@ pub struct AccessList {
 }
 
 impl AccessList {
-    /// Adds a read of so many bytes, `offset` bytes from the start.
+    /// Adds a read of `bytes` bytes, `offset` bytes from the start.
     ///
     /// # Errors
     /// Returns [`Invalid::Bounds`](crate::error::Invalid::Bounds) if the bytes are not within the memory.

@@ -45,7 +45,8 @@ use crate::trace::tracer::Tracer;
 const ADDRESSES_PER_BYTE: u64 = 8;
 /// The smallest address range that a pool asks for.
 const ADDRESSES_MIN: u64 = GIB;
-/// With each so many pools on a device, the next ones ask for half of that, but not for less than their memory.
+/// Each time that a device has this many more pools, the next ones ask for half of that, but not for less than their
+/// memory.
 const POOLS_A_HALVING: usize = 64;
 /// If the system grants fewer addresses, a pool asks for half as many, and so on down to this.
 const ADDRESSES_LEAST: u64 = 64 * MIB;
@@ -451,7 +452,7 @@ fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Resu
     Ok(Pool::new(shared))
 }
 
-/// Reserves addresses for a pool that may have so much memory.
+/// Reserves addresses for a pool that may have `memory` bytes.
 fn reserve_addresses(context: &Context, memory: u64) -> Result<Range> {
     let granularity = context.properties.granularity;
     let pools = lock(&context.pools).len();

@@ -122,7 +122,7 @@ impl<T: Pod> PinnedBuffer<T> {
     #[track_caller]
     pub fn as_slice(&self) -> Result<&[T]> {
         self.check(Act::Read, Location::caller())?;
-        // SAFETY: the memory is initialised, has so many elements, is aligned to 512 B (no `T` of a `Count` asks for
+        // SAFETY: the memory is initialised, has `len` elements, is aligned to 512 B (no `T` of a `Count` asks for
         // more), and is this buffer's alone. Any bytes are a `T: Pod`. No copy writes it: each copy that did has
         // completed (known-to-host), and no other can be submitted while this borrow exists.
         Ok(unsafe { std::slice::from_raw_parts(self.start(), self.len()) })

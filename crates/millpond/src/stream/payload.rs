@@ -40,7 +40,7 @@ pub(crate) enum LateWork {
 pub(crate) enum LatePlace {
     /// A known address.
     At(u64),
-    /// So many bytes into the memory of one of the node's accesses.
+    /// `offset` bytes into the memory of one of the node's accesses.
     Within { access: u32, offset: u64 },
 }
 
