@@ -1,12 +1,12 @@
 //! Stream-ordered GPU memory with graphs: allocate, use and free memory in stream order, as with `cudaMallocAsync`. A
 //! use or a free in the wrong order returns an error at the offending line.
 //!
-//! The [guide] begins with the concepts, and has what differs from other allocators, and recipes.
+//! The [guide] begins with the concepts. It also has the differences from other allocators, and recipes.
 //!
 //! # Which device
 //! * [`Device::host`] needs no GPU: streams are threads, and closures are kernels ([`Stream::launch`]). It is for tests
 //!   and for programs without a GPU.
-//! * [`Device::cuda`] is a GPU. It runs no closures. Launch CUDA kernels through [cuda-core, cudarc or
+//! * [`Device::cuda`] opens a GPU. It runs no closures. Launch CUDA kernels through [cuda-core, cudarc or
 //!   candle](guide::rust), or by [`Stream::enqueue`] with addresses, which does not check for data races: call
 //!   [`Stream::declare`] first.
 //!
@@ -38,10 +38,10 @@
 #![deny(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-// The floors, each of which uses only its own and those before it in ARCHITECTURE.md's table. What is public of
-// `graph`, `pool` and `share` is listed in their `mod.rs`.
-// What programs call most comes first, what other languages and libraries call last: the documentation of `Stream`,
-// `Buffer`, `Pool` and `Device` has their methods in this order.
+// The layers: each uses only itself and those before it in the table of ARCHITECTURE.md. The public items of `graph`,
+// `pool` and `share` are listed in their `mod.rs`. What programs call most comes first, what other languages and
+// libraries call comes last: the documentation of `Stream`, `Buffer`, `Pool` and `Device` has their methods in this
+// order.
 mod operations;
 
 pub mod pool;
@@ -62,26 +62,26 @@ mod api;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// The guide. The Rust programs on these pages that have a `main` are whole: they run as pasted into `src/main.rs`.
-/// [The table of pages](https://github.com/millpond/millpond/blob/main/docs/guide.md) has those outside of Rust, too.
-/// Read in this order.
+/// The guide. The Rust programs on these pages that have a `main` are complete: they run as pasted into `src/main.rs`.
+/// [The table of pages](https://github.com/millpond/millpond/blob/main/docs/guide.md) also has the pages that are not
+/// about Rust. Read in this order:
 ///
-/// 1. [Concepts](guide::concepts): points, orders, verdicts, who owns memory.
-/// 2. What you know already: from [`cudaMallocAsync`](guide::from_cuda), from [RMM](guide::from_rmm), from
+/// 1. [Concepts](guide::concepts): points, orders, verdicts, the ownership of memory.
+/// 2. The step from what you know: from [`cudaMallocAsync`](guide::from_cuda), from [RMM](guide::from_rmm), from
 ///    [PyTorch](guide::from_pytorch).
 /// 3. Kernels for a GPU: [cuda-core, cudarc or candle](guide::rust), or
 ///    [`Stream::enqueue`](crate::Stream::enqueue). Closures run on the host device only.
 /// 4. [Cookbook](guide::cookbook): a pipeline, a loop over a graph, a server with a limit, results in local variables.
-/// 5. [Questions](guide::faq), [troubleshooting](guide::troubleshooting), and [where what works](guide::platforms).
+/// 5. [Questions](guide::faq), [troubleshooting](guide::troubleshooting), and [supported platforms](guide::platforms).
 ///
-/// Then what you need of: [graphs](guide::graphs), several [devices](guide::devices), several
-/// [processes](guide::sharing), what a pool [keeps](guide::slack), [judging](guide::check) recorded programs,
-/// [litmus](guide::litmus) programs, [placing](guide::plan) buffers ahead, the [page](guide::view) that shows a
-/// program, [measuring](guide::bench) a machine, file [formats](guide::formats); and for other programs
-/// [any CUDA program](guide::any_program), [C and C++](guide::c), [PyTorch](guide::pytorch), [CuPy](guide::cupy),
-/// programs of [Rust's CUDA libraries](guide::rust): cuda-core, cudarc, candle.
+/// Then read what you need: [graphs](guide::graphs), several [devices](guide::devices), several
+/// [processes](guide::sharing), the memory that a pool [keeps](guide::slack), [checking](guide::check) recorded
+/// programs, [litmus](guide::litmus) programs, [placing](guide::plan) buffers ahead, the [page](guide::view) that shows
+/// a program, [measuring](guide::bench) a machine, file [formats](guide::formats). For other programs: [any CUDA
+/// program](guide::any_program), [C and C++](guide::c), [PyTorch](guide::pytorch), [CuPy](guide::cupy), programs of
+/// [Rust's CUDA libraries](guide::rust): cuda-core, cudarc, candle.
 ///
-/// The pages are those of the repository's folder `docs`; this module is there in the documentation only.
+/// These pages are in the folder `docs` of the repository. This module exists only in the documentation.
 #[cfg(doc)]
 pub mod guide {
     #[doc = include_str!("../docs/concepts.md")]
@@ -181,13 +181,13 @@ pub mod config {
     pub use millpond_driver::Schedule;
 }
 
-/// What a device is, and how often its driver was called.
+/// The properties of a device, and the counts of its driver calls.
 pub mod device {
     pub use crate::names::device_name::DeviceName;
     pub use millpond_driver::{CallCounts, CallKind, Properties};
 }
 
-/// Why a call was refused: what [`Error`] is made of.
+/// The errors of calls that are refused, and the types of which [`Error`] is made.
 pub mod error {
     pub use crate::names::error::{Error, Holder, Invalid, Nearest, OutOfMemory, Report, Result};
     pub use crate::names::share_error::ShareError;
@@ -196,13 +196,13 @@ pub mod error {
     pub use millpond_driver::DriverError;
 }
 
-/// A wrong order as data: a [`Finding`](check::Finding) names both sides, what is missing between them, and an edit
-/// that mends it.
+/// Violations as data: a [`Finding`](check::Finding) names both sides, the missing edge between them, and an edit that
+/// fixes the program.
 pub mod check {
     pub use millpond_core::check::{Act, Edge, Edit, Finding, Kind, Known, Place, Side, Spot, Subject};
 }
 
-/// The numbers by which messages name things.
+/// The numbers that messages use as names.
 pub mod ids {
     pub use millpond_core::ids::{AllocId, PoolId, StreamId};
 }
@@ -212,7 +212,7 @@ pub mod units {
     pub use millpond_core::units::{Bytes, GIB, KIB, MIB};
 }
 
-/// CUDA devices beside the defaults of [`Device::cuda`].
+/// Settings of CUDA devices, beyond the defaults of [`Device::cuda`].
 pub mod cuda {
     pub use millpond_driver::CudaConfig;
 }

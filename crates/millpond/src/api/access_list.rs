@@ -1,4 +1,4 @@
-//! Accesses that are counted at run time, for kernels of other languages, which have their addresses from elsewhere.
+//! Accesses whose number is known at run time, for kernels of other languages, which get their addresses elsewhere.
 
 use millpond_core::check::Act;
 use smallvec::SmallVec;
@@ -9,17 +9,18 @@ use crate::names::error::Result;
 use crate::state::access::{Access, Declared, sealed};
 use crate::stream::handle::Stream;
 
-/// Accesses of one launch, counted at run time. The kernel gets no slices: it has its addresses from elsewhere.
+/// The accesses of one launch, whose number is known at run time. The kernel gets no slices: it has its addresses from
+/// elsewhere.
 #[derive(Clone, Debug, Default)]
 pub struct AccessList {
     items: SmallVec<[(Act, RawMemory, Span<u8>); 4]>,
 }
 
 impl AccessList {
-    /// Adds a read of so many bytes, `offset` from the start.
+    /// Adds a read of `bytes` bytes, `offset` bytes from the start.
     ///
     /// # Errors
-    /// [`Invalid::Bounds`](crate::error::Invalid::Bounds) where they do not lie within.
+    /// Returns [`Invalid::Bounds`](crate::error::Invalid::Bounds) if the bytes are not within the memory.
     pub fn read(&mut self, memory: RawMemory, offset: u64, bytes: u64) -> Result<()> {
         self.add(Act::Read, memory, offset, bytes)
     }
@@ -40,7 +41,7 @@ impl AccessList {
 }
 
 impl AccessList {
-    /// Tells each access, in order.
+    /// Passes each access to `tell`, in order.
     pub(crate) fn each<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
         self.items.iter().for_each(|(act, memory, span)| {
             tell(Declared { act: *act, source: memory.source(), part: span.part() });
@@ -50,10 +51,10 @@ impl AccessList {
 
 impl sealed::Sealed for AccessList {}
 
-/// No slices are made: a kernel of accesses counted at run time has its addresses from elsewhere.
+/// Makes no slices: the kernel has its addresses from elsewhere.
 impl Access for AccessList {
     type Slice<'a> = ();
-    /// How many accesses it has.
+    /// The number of accesses.
     type Place = usize;
 
     fn declare<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>)) {
@@ -65,7 +66,7 @@ impl Access for AccessList {
     }
 
     fn moved(count: Self::Place, address: &mut dyn FnMut() -> u64) -> Self::Place {
-        // They are not for the accesses beside it.
+        // Take these addresses: they are not for the accesses beside the list.
         (0..count).for_each(|_| _ = address());
         count
     }
@@ -78,12 +79,12 @@ impl Access for AccessList {
 
 /// For other languages and libraries, with [`raw`](crate::raw).
 impl Stream {
-    /// Says that the accesses of an operation happen at this point of the stream although it was refused: the program
-    /// goes on as it is. As [`record_use`](Self::record_use) for each; in a trace is what was refused.
+    /// Records the accesses of an operation at this point of the stream although it was refused, because the program
+    /// goes on as it is. As [`record_use`](Self::record_use) for each access. A trace has what was refused.
     pub fn record_refused(&self, list: &AccessList) {
         for (act, memory, span) in &list.items {
             if let Some(part) = span.part() {
-                // A use of memory that was freed is the wrong order that is let pass; there is nothing to record.
+                // A use of memory that was freed is the violation that is let pass. There is nothing to record.
                 let _ = self.add_use(memory, (*act, part));
             }
         }

@@ -1,5 +1,5 @@
-//! Streams and whole programs that are adopted from a CUDA program, by their handles: the caller promises that those
-//! are open.
+//! Streams, and whole programs, that are adopted from a CUDA program by the handles of the streams. The caller promises
+//! that these are open.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -14,38 +14,40 @@ use crate::pool::handle::Pool;
 use crate::state::in_flight::Keep;
 use crate::stream::handle::Stream;
 
-/// A default stream that the program uses as well.
+/// Marks a default stream as shared with the program, and returns it.
 fn shared(stream: Stream) -> Stream {
     stream.shared.share();
     stream
 }
 
 impl Device {
-    /// Takes over a stream that the program has from elsewhere, a `CUstream` as a number. The handles of default
+    /// Adopts a stream that the program has from elsewhere, by its `CUstream` as a number. The handles of default
     /// streams name [`legacy_stream`](Self::legacy_stream) and [`per_thread_stream`](Self::per_thread_stream).
     ///
-    /// `kind` says how it was made, since CUDA is not asked. What the program does with it by other ways is not known
-    /// to Millpond: declare what such work uses by [`Stream::declare`]. Each call makes a stream of its own in the
-    /// order: take a handle over once, and keep the [`Stream`].
+    /// `kind` says how the stream was created, because CUDA is not asked. Millpond does not know the work that the
+    /// program submits to it by other ways: declare the uses of such work by [`Stream::declare`]. Each call makes a
+    /// separate stream in the order, so adopt a handle once, and keep the [`Stream`].
     ///
     /// # Errors
-    /// The device has no foreign streams, or the driver refused: the stream is of another context.
+    /// Returns an error if the device has no foreign streams, or if the driver refuses because the stream is of another
+    /// context.
     ///
     /// # Safety
-    /// It is an open stream of this device, and stays open until the [`Stream`] and its clones are dropped.
+    /// The handle is that of an open stream of this device, which stays open until the [`Stream`] and its clones are
+    /// dropped.
     pub unsafe fn adopt_stream(&self, native: u64, kind: StreamKind) -> crate::Result<Stream> {
         // SAFETY: the caller's promise.
         unsafe { self.adopt(native, kind, None) }
     }
 
-    /// As [`adopt_stream`](Self::adopt_stream), with something of the program that keeps the stream open: it is dropped
+    /// As [`adopt_stream`](Self::adopt_stream), with an object of the program that keeps the stream open. It is dropped
     /// after the [`Stream`] and its clones. Default streams need none: with the handle of one it is dropped at once.
     ///
     /// # Errors
-    /// As of [`adopt_stream`](Self::adopt_stream).
+    /// As for [`adopt_stream`](Self::adopt_stream).
     ///
     /// # Safety
-    /// It is an open stream of this device, and stays open until `keep` is dropped.
+    /// The handle is that of an open stream of this device, which stays open until `keep` is dropped.
     pub unsafe fn adopt_stream_keeping(
         &self,
         native: u64,
@@ -57,7 +59,7 @@ impl Device {
     }
 
     /// # Safety
-    /// As of the two above.
+    /// As for the two functions above.
     unsafe fn adopt(&self, native: u64, kind: StreamKind, keep: Option<Keep>) -> crate::Result<Stream> {
         match native {
             0 | LEGACY => Ok(shared(self.legacy_stream())),
@@ -67,15 +69,15 @@ impl Device {
         }
     }
 
-    /// As [`adopt_stream`](Self::adopt_stream), and default streams are to the library streams like any other: it makes
-    /// no ties for them. For programs whose order is trusted; ties would cost each of their operations a look at all
-    /// streams.
+    /// As [`adopt_stream`](Self::adopt_stream), but a default stream is a stream like any other to the library, which
+    /// does not order it with other streams. This is for programs whose order is trusted: the implicit order would cost
+    /// each of their operations a look at all streams.
     ///
     /// # Errors
-    /// As of [`adopt_stream`](Self::adopt_stream).
+    /// As for [`adopt_stream`](Self::adopt_stream).
     ///
     /// # Safety
-    /// As of [`adopt_stream`](Self::adopt_stream).
+    /// As for [`adopt_stream`](Self::adopt_stream).
     pub unsafe fn adopt_untied(&self, native: u64) -> crate::Result<Stream> {
         // SAFETY: the caller's promise.
         self.stream_over(StreamKind::NonBlocking, None, &|context, _| unsafe { context.driver.adopt_stream(native) })
@@ -83,12 +85,12 @@ impl Device {
 }
 
 impl Device {
-    /// The device for a program whose order is trusted. Its memory comes from `pool`.
+    /// Returns the device for a program whose order is trusted. Its memory comes from `pool`.
     ///
     /// # Safety
-    /// The handles that its calls get are open streams of the device (CUDA: a `CUstream` as a number). `stay_open` says
-    /// that they stay open as long as the answer lives; without it they do until
-    /// [`close_stream`](Trusted::close_stream) was called with them.
+    /// The handles that are passed to its methods are those of open streams of the device (CUDA: a `CUstream` as a
+    /// number). If `stay_open` is `true`, they stay open as long as the returned value lives. Otherwise each stays open
+    /// until [`close_stream`](Trusted::close_stream) was called with it.
     pub unsafe fn trusted(&self, pool: Pool, stay_open: bool) -> Trusted {
         // SAFETY: the caller's promise.
         Trusted::new(self, pool, stay_open, |device, native| unsafe { device.adopt_untied(native) })

@@ -1,4 +1,4 @@
-//! CUDA devices: how they are opened. All else is as on every device.
+//! Opening of CUDA devices. Everything else is as on every device.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use crate::names::config::DeviceConfig;
 use crate::names::error::Result;
 
 impl Device {
-    /// A CUDA device by its number among the visible ones, with its primary context. Its kernels are foreign code:
-    /// [`Stream::enqueue`](crate::Stream::enqueue) takes the place of [`Stream::launch`](crate::Stream::launch).
+    /// Opens a CUDA device by its number among the visible ones, with its primary context. Its kernels are foreign
+    /// code: use [`Stream::enqueue`](crate::Stream::enqueue) in place of [`Stream::launch`](crate::Stream::launch).
     ///
     /// # Errors
-    /// [`Error::Driver`](crate::Error::Driver) that says what is missing: the driver library, a function of it, the
-    /// device, or its virtual memory calls.
+    /// Returns [`Error::Driver`](crate::Error::Driver), which says what is missing: the driver library, a function of
+    /// it, the device, or its virtual memory calls.
     pub fn cuda(ordinal: u32) -> Result<Device> {
         Self::cuda_with(CudaConfig::default().ordinal(ordinal), DeviceConfig::default())
     }
@@ -22,7 +22,7 @@ impl Device {
     /// As [`cuda`](Self::cuda), with all settings.
     ///
     /// # Errors
-    /// As of [`cuda`](Self::cuda).
+    /// As for [`cuda`](Self::cuda).
     pub fn cuda_with(driver: CudaConfig, config: DeviceConfig) -> Result<Device> {
         Self::with_driver(Arc::new(CudaDriver::new(driver)?), config)
     }

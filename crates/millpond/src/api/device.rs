@@ -1,6 +1,7 @@
-//! A device: what streams and pools are made of (CUDA: a device with its primary context).
+//! A device, on which streams and pools are made (CUDA: a device with its primary context).
 //!
-//! The handle, how devices are opened, and what concerns a device as a whole. Every kind of device is the same type.
+//! The handle, the ways to open a device, and the operations on a device as a whole. Every kind of device is the same
+//! type.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -39,20 +40,22 @@ use crate::stream::handle::Stream;
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
-/// A pool's addresses, as a multiple of the memory that it may have: addresses are cheap, and room keeps blocks apart.
+/// The size of a pool's address range, as a multiple of the memory that the pool may have. Addresses are cheap, and
+/// room keeps blocks apart.
 const ADDRESSES_PER_BYTE: u64 = 8;
-/// No pool asks for fewer addresses.
+/// The smallest address range that a pool asks for.
 const ADDRESSES_MIN: u64 = GIB;
-/// With each so many pools on a device the next ones ask for half of that, but not for less than their memory.
+/// Each time that a device has this many more pools, the next ones ask for half of that, but not for less than their
+/// memory.
 const POOLS_A_HALVING: usize = 64;
-/// Where the system grants fewer, a pool makes do with half as many, and so on down to this.
+/// If the system grants fewer addresses, a pool asks for half as many, and so on down to this.
 const ADDRESSES_LEAST: u64 = 64 * MIB;
 
-/// Tells the devices of a process apart. From 1 on: a stream that is named without a device is of the one at hand.
-/// Messages count from 0.
+/// The number of the next device of the process. It is counted from 1, because a stream without a device's number is of
+/// the device at hand. Messages count from 0.
 static NEXT_DEVICE: AtomicU32 = AtomicU32::new(1);
 
-/// A device. Clones name the same device; streams, pools and buffers keep it alive.
+/// A device. Clones name the same device. Streams, pools and buffers keep it alive.
 ///
 /// ```
 /// # use millpond::{Device, HostConfig};
@@ -79,7 +82,7 @@ impl Drop for DeviceShared {
         self.context.graphs.forget_orphans();
         self.context.forget_imports();
         if let Some(tracer) = &self.context.tracer {
-            // What still holds the device may hold it for ever. What cannot be written is lost, as in a crash.
+            // Objects that still hold the device may hold it for ever. What cannot be written is lost, as in a crash.
             let _ = tracer.flush();
         }
     }
@@ -96,7 +99,7 @@ struct DeviceShared {
     per_thread: Mutex<ranks::PerThread, HashMap<ThreadNumber, Stream>>,
 }
 
-/// The devices on which a thread has a default stream: those are closed when it ends.
+/// The devices on which a thread has a default stream. These streams are closed when the thread ends.
 struct PerThread {
     thread: ThreadNumber,
     devices: Vec<Weak<DeviceShared>>,
@@ -120,10 +123,11 @@ impl Drop for PerThread {
 }
 
 impl Device {
-    /// A host device: streams are real queues served by threads, memory is real memory; no GPU is needed.
+    /// Opens a host device. Its streams are real queues served by threads, and its memory is real memory. It needs no
+    /// GPU.
     ///
     /// # Errors
-    /// The system refused, or a setting cannot be had.
+    /// Returns an error if the system refuses or a setting is not possible.
     pub fn host(config: HostConfig) -> Result<Device> {
         let (driver, device) = config.split();
         let least = if driver.memory { rustix::param::page_size() as u64 } else { GRAIN };
@@ -132,11 +136,11 @@ impl Device {
         Self::with_driver(Arc::new(HostDriver::new(driver)?), device)
     }
 
-    /// A device of any kind.
+    /// Opens a device of any kind.
     ///
     /// # Errors
-    /// The driver refused to open the default stream or to reserve addresses; pools cannot be made of memory of its
-    /// [`Properties`]; the trace of the settings has had 255 devices.
+    /// Returns an error if the driver refuses to open the default stream or to reserve addresses, if pools cannot be
+    /// made of memory with its [`Properties`], or if the trace of the settings has had 255 devices.
     pub fn with_driver(driver: Arc<dyn Driver>, config: DeviceConfig) -> Result<Device> {
         process::refuse_forked()?;
         let properties = driver.properties();
@@ -168,7 +172,7 @@ impl Device {
         });
         peers::enter(&context);
         let legacy = open_stream(&context, StreamRole::Legacy, tied(Tie::Legacy))?;
-        // One chunk at least, however large the device's are.
+        // At least one chunk, however large the device's chunks are.
         let mut config = PoolConfig::default();
         config.chunk_bytes_max = config.chunk_bytes_max.max(context.properties.granularity);
         let default_pool = open_pool(&context, config, false)?;
@@ -177,7 +181,7 @@ impl Device {
         Ok(Device { shared: Arc::new(DeviceShared { context, default_pool, current_pool, legacy, per_thread }) })
     }
 
-    /// What the device is.
+    /// Returns the properties of the device.
     pub fn properties(&self) -> &Properties {
         &self.shared.context.properties
     }
@@ -186,18 +190,18 @@ impl Device {
         &self.shared.context
     }
 
-    /// How often each driver call was made.
+    /// Returns how often each driver call was made.
     pub fn driver_calls(&self) -> CallCounts {
         self.shared.context.driver.counts()
     }
 
     /// Opens a stream that is ordered with the legacy default stream (CUDA: `cudaStreamCreate`).
     ///
-    /// Where more than a thousand streams of the device are closed that the host has not synchronised with, the new one
-    /// comes after the one of them that was closed first: a program that never waits keeps nothing for each stream.
+    /// If more than a thousand streams of the device are closed that the host has not synchronised with, the new stream
+    /// comes after the one of them that was closed first. So a program that never waits keeps nothing for each stream.
     ///
     /// # Errors
-    /// The driver refused.
+    /// Returns an error if the driver refuses.
     pub fn stream(&self) -> Result<Stream> {
         self.stream_with(StreamConfig::default())
     }
@@ -205,7 +209,7 @@ impl Device {
     /// Opens a stream that is not ordered with the legacy default stream (CUDA: `cudaStreamNonBlocking`).
     ///
     /// # Errors
-    /// The driver refused.
+    /// Returns an error if the driver refuses.
     pub fn non_blocking_stream(&self) -> Result<Stream> {
         self.stream_with(StreamConfig::default().kind(StreamKind::NonBlocking))
     }
@@ -213,32 +217,32 @@ impl Device {
     /// Opens a stream with settings (CUDA: `cudaStreamCreateWithPriority`).
     ///
     /// # Errors
-    /// The driver refused.
+    /// Returns an error if the driver refuses.
     pub fn stream_with(&self, config: StreamConfig) -> Result<Stream> {
         let tie = if config.kind == StreamKind::Blocking { Tie::Blocking } else { Tie::Free };
         let flags = StreamFlags { tie, priority: config.priority, ..StreamFlags::default() };
         open_stream(&self.shared.context, config.kind.into(), flags)
     }
 
-    /// A stream over one that the driver gets by `open`.
+    /// Opens a stream over one that the driver gets by `open`.
     pub(crate) fn stream_over(&self, kind: StreamKind, keep: Option<Keep>, open: OpenStream<'_>) -> Result<Stream> {
         let stream = enlist_stream(&self.shared.context, kind.into(), keep, open)?;
         stream.shared.share();
         Ok(stream)
     }
 
-    /// The legacy default stream: its work comes after everything in all blocking streams, and their later work after
-    /// it (CUDA: `cudaStreamLegacy`, stream 0).
+    /// Returns the legacy default stream. Its work comes after everything in all blocking streams, and their later work
+    /// comes after it (CUDA: `cudaStreamLegacy`, stream 0).
     pub fn legacy_stream(&self) -> Stream {
         self.shared.legacy.clone()
     }
 
-    /// The calling thread's own default stream, a blocking one (CUDA: `cudaStreamPerThread`). On CUDA other threads can
-    /// record it and wait for it, but not submit to it: the driver has no name for it there. It is closed when the
-    /// thread has ended and no handle is left.
+    /// Returns the calling thread's own default stream, which is a blocking stream (CUDA: `cudaStreamPerThread`). On
+    /// CUDA other threads can record it and wait for it, but cannot submit to it, because the driver has no name for it
+    /// there. It is closed when the thread has ended and no handle is left.
     ///
     /// # Errors
-    /// The driver refused to open it.
+    /// Returns an error if the driver refuses to open it.
     pub fn per_thread_stream(&self) -> Result<Stream> {
         process::refuse_forked()?;
         let thread = process::this_thread();
@@ -248,7 +252,8 @@ impl Device {
         }
         let stream = open_stream(&self.shared.context, StreamRole::Blocking, tied(Tie::PerThread))?;
         let device = Arc::downgrade(&self.shared);
-        // In a thread that is past the end of its own values no thread would close it: it is the caller's alone.
+        // In a thread whose thread-local values are gone, no thread would close the stream. So it is the caller's
+        // alone.
         let _ = PER_THREAD.try_with(|own| {
             let devices = &mut own.borrow_mut().devices;
             devices.retain(|device| device.strong_count() > 0);
@@ -258,40 +263,41 @@ impl Device {
         Ok(stream)
     }
 
-    /// Makes a pool (CUDA: `cudaMemPoolCreate`).
+    /// Creates a pool (CUDA: `cudaMemPoolCreate`).
     ///
     /// # Errors
-    /// [`Invalid::Setting`] for a setting that cannot be had; the driver refused to reserve addresses; a capture
-    /// forbids it ([`begin_capture_in`](Stream::begin_capture_in)), and is invalid then.
+    /// Returns [`Invalid::Setting`] for a setting that is not possible, and an error if the driver refuses to reserve
+    /// addresses. If a capture forbids the call ([`begin_capture_in`](Stream::begin_capture_in)), the call is refused
+    /// and the capture is invalid.
     pub fn pool(&self, config: PoolConfig) -> Result<Pool> {
         let is_apart = config.shareable;
         make_pool(&self.shared.context, config, is_apart)
     }
 
     /// As [`pool`](Self::pool), for a shareable pool whose allocations lie beside each other on chunks as large as they
-    /// may be, as in any pool, and serve again after a lease. Small allocations then take less memory; **whoever
-    /// imports one can read and write all that lies on the same chunks, now and later**.
+    /// may be, as in any pool, and serve again after a lease. Small allocations then take less memory. **A process that
+    /// imports one can read and write everything on the same chunks, now and later**.
     ///
     /// # Errors
-    /// As of [`pool`](Self::pool).
+    /// As for [`pool`](Self::pool).
     pub fn pool_sharing_chunks(&self, config: PoolConfig) -> Result<Pool> {
         make_pool(&self.shared.context, config, false)
     }
 
-    /// The pool that the device came with (CUDA: `cudaDeviceGetDefaultMemPool`).
+    /// Returns the device's default pool (CUDA: `cudaDeviceGetDefaultMemPool`).
     pub fn default_pool(&self) -> Pool {
         self.shared.default_pool.clone()
     }
 
-    /// The device's current pool, at first its default one (CUDA: `cudaDeviceGetMemPool`).
+    /// Returns the device's current pool, at first its default pool (CUDA: `cudaDeviceGetMemPool`).
     pub fn current_pool(&self) -> Pool {
         lock(&self.shared.current_pool).clone()
     }
 
-    /// Makes a pool the current one and gives back the one before (CUDA: `cudaDeviceSetMemPool`).
+    /// Makes a pool the current one and returns the previous one (CUDA: `cudaDeviceSetMemPool`).
     ///
     /// # Errors
-    /// [`Invalid::OtherDevice`] for a pool of another device.
+    /// Returns [`Invalid::OtherDevice`] for a pool of another device.
     pub fn set_current_pool(&self, pool: &Pool) -> Result<Pool> {
         process::refuse_forked()?;
         if pool.shared.context.number != self.shared.context.number {
@@ -300,10 +306,10 @@ impl Device {
         Ok(std::mem::replace(&mut *lock(&self.shared.current_pool), pool.clone()))
     }
 
-    /// Waits until all work of all streams has completed, closed ones too (CUDA: `cudaDeviceSynchronize`).
+    /// Waits until all work of all streams has completed, also of closed ones (CUDA: `cudaDeviceSynchronize`).
     ///
     /// # Errors
-    /// The device is lost; a stream captures, whatever its mode: that capture is invalid then.
+    /// Returns an error if the device is lost, or if a stream captures, in any mode. That capture is invalid then.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         process::refuse_forked()?;
@@ -315,7 +321,8 @@ impl Device {
         let Everything { live, ended: mut ends } = context.everything()?;
         for shared in live {
             let mut state = shared.state.lock();
-            // Looking at the legacy stream ties the others to it: it is let alone while nothing of ours is in it.
+            // A record in the legacy stream orders the others with it, so it is left out while none of our work is in
+            // it.
             if shared.role == StreamRole::Legacy && !context.legacy.is_used.load(Ordering::Acquire) {
                 continue;
             }
@@ -337,16 +344,16 @@ impl Device {
         Ok(())
     }
 
-    /// Writes what the device's trace holds so far, if it is traced: a crash after this loses none of it.
+    /// Writes out what the device's trace holds so far, if the device is traced. A crash after this loses none of it.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// Returns an error if the file cannot be written.
     pub fn flush_trace(&self) -> std::io::Result<()> {
         self.shared.context.tracer.as_ref().map_or(Ok(()), |tracer| tracer.flush())
     }
 }
 
-/// What gets a stream from the driver, given its number.
+/// Gets a stream from the driver, given the number of the stream.
 pub(crate) type OpenStream<'a> = &'a dyn Fn(&Context, StreamId) -> millpond_driver::Result<RawStream>;
 
 fn open_stream(context: &Arc<Context>, role: StreamRole, flags: StreamFlags) -> Result<Stream> {
@@ -356,7 +363,7 @@ fn open_stream(context: &Arc<Context>, role: StreamRole, flags: StreamFlags) -> 
     })
 }
 
-/// A stream of the device's own making, with a tie.
+/// Returns the flags of a stream that the device itself opens.
 fn tied(tie: Tie) -> StreamFlags {
     StreamFlags { tie, ..StreamFlags::default() }
 }
@@ -405,7 +412,7 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
     Ok(Stream::new(shared, keep))
 }
 
-/// A pool that the program makes, which a capture may forbid; the one that a device comes with is none.
+/// Makes a pool for the program, which a capture may forbid. The default pool is not made by this.
 fn make_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Result<Pool> {
     process::refuse_forked()?;
     if let Err(error) = context.graphs.refuse_unsafe("pool") {
@@ -445,7 +452,7 @@ fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Resu
     Ok(Pool::new(shared))
 }
 
-/// Addresses for a pool that may have so much memory.
+/// Reserves addresses for a pool that may have `memory` bytes.
 fn reserve_addresses(context: &Context, memory: u64) -> Result<Range> {
     let granularity = context.properties.granularity;
     let pools = lock(&context.pools).len();

@@ -1,4 +1,4 @@
-//! What a device makes for graphs and streams to order each other by, and what messages call it.
+//! The external events of a device, and the device's name.
 
 use std::sync::Arc;
 
@@ -7,14 +7,15 @@ use crate::names::device_name::DeviceName;
 use crate::stream::external::ExternalEvent;
 
 impl Device {
-    /// An event for graphs and streams to order each other by; not recorded yet (CUDA: `cudaEventCreate`).
+    /// Creates an external event, by which graphs and streams order each other (CUDA: `cudaEventCreate`). It is not
+    /// recorded yet.
     pub fn external_event(&self) -> ExternalEvent {
         ExternalEvent::new(Arc::clone(self.context()))
     }
 }
 
 impl Device {
-    /// What messages call it.
+    /// Returns the name of the device, as messages have it.
     pub fn name(&self) -> DeviceName {
         self.context().name()
     }

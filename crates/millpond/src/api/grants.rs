@@ -1,4 +1,4 @@
-//! Which other devices may use a pool's memory: asked and granted (CUDA: `cudaMemPoolSetAccess`).
+//! The access of other devices to a pool's memory: queried and granted (CUDA: `cudaMemPoolSetAccess`).
 
 use std::panic::Location;
 
@@ -10,11 +10,11 @@ use crate::names::error::{Invalid, Result};
 use crate::pool::handle::Pool;
 
 impl Device {
-    /// Whether work of this device could be [let in](Pool::grant) to memory of another (CUDA:
-    /// `cudaDeviceCanAccessPeer`). A device's own memory it always has.
+    /// Returns `true` if this device could be [granted access](Pool::grant) to the memory of another (CUDA:
+    /// `cudaDeviceCanAccessPeer`). A device always has access to its own memory.
     ///
     /// # Errors
-    /// The driver refused.
+    /// Returns an error if the driver refuses.
     pub fn can_access(&self, other: &Device) -> Result<bool> {
         let (own, other) = (self.context(), other.context());
         match own.driver.peer() {
@@ -26,11 +26,12 @@ impl Device {
 }
 
 impl Pool {
-    /// Lets another device use all memory of this pool: what was allocated from it and what will be, wherever it is
-    /// moved (CUDA: `cudaMemPoolSetAccess`). Nothing waits. The device's streams may then copy from and to it, and its
-    /// kernels use it, in order: an event of one device that a stream of the other waits for.
+    /// Grants another device access to all memory of this pool: to current and later allocations, also after the pool
+    /// has moved memory (CUDA: `cudaMemPoolSetAccess`). The call does not wait. The device's streams may then copy from
+    /// and to the memory, and its kernels may use it, in order: through an event of one device that a stream of the
+    /// other waits for.
     ///
-    /// Without a grant such an access is refused before it runs. Granting less than before is as
+    /// Without a grant such an access is refused before it runs. Granting less than before works as
     /// [`revoke`](Self::revoke). A pool's own device always has access.
     ///
     /// # Errors
@@ -66,8 +67,8 @@ impl Pool {
         pool.set_access(context, peer, access, Location::caller())
     }
 
-    /// Takes a device's access away again (CUDA: `cudaMemPoolSetAccess` with `cudaMemAccessFlagsProtNone`). It waits
-    /// for nothing: the host must have synchronised with every use by that device, as for
+    /// Revokes a device's access (CUDA: `cudaMemPoolSetAccess` with `cudaMemAccessFlagsProtNone`). The call does not
+    /// wait: the host must have synchronised with every use by that device, as for
     /// [`Device::free`](crate::Device::free). Without a grant this has no effect.
     ///
     /// # Errors
@@ -79,7 +80,7 @@ impl Pool {
         self.grant(device, PeerAccess::None)
     }
 
-    /// What a device may do with memory of this pool (CUDA: `cudaMemPoolGetAccess`).
+    /// Returns the access of a device to memory of this pool (CUDA: `cudaMemPoolGetAccess`).
     pub fn access_of(&self, device: &Device) -> PeerAccess {
         let (pool, number) = (&*self.shared, device.context().number);
         if number == pool.context.number { PeerAccess::ReadWrite } else { lock(&pool.grants).access(number) }

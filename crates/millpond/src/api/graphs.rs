@@ -1,4 +1,4 @@
-//! Graphs of a device: made, and what memory all of them use.
+//! The graphs of a device: their creation, and the memory that all of them use.
 
 use std::sync::Arc;
 
@@ -10,22 +10,22 @@ use crate::graph::{Body, Graph, GraphMemoryStatistics, trim_graph_memory};
 use crate::names::error::Result;
 
 impl Device {
-    /// An empty graph (CUDA: `cudaGraphCreate`).
+    /// Creates an empty graph (CUDA: `cudaGraphCreate`).
     ///
     /// # Errors
-    /// None today; a device may refuse graphs.
+    /// Returns an error if graphs have run out of numbers. A device may also refuse graphs.
     pub fn graph(&self) -> Result<Graph> {
         self.new_graph(Addressing::Fixed)
     }
 
-    /// An empty graph with symbolic addresses: its allocations are placed at each instantiation, all together, so that
-    /// they take fewer bytes than where each is placed when its node is made, and each instance has addresses of its
+    /// Creates an empty graph with symbolic addresses. Its allocations are placed at each instantiation, all together.
+    /// So they take fewer bytes than if each is placed when its node is made, and each instance has addresses of its
     /// own. (CUDA has no such graphs.)
     ///
     /// Its [`MemAllocNode`](crate::graph::MemAllocNode)s name memory in this graph and in graphs that it is a child of.
     /// Outside, memory that a launch leaves live is the buffer that [`Launch::take`](crate::graph::Launch::take)
-    /// gives; other graphs can use that buffer and cannot free it. It is built node by node: a capture needs
-    /// addresses at once.
+    /// returns. Other graphs can use that buffer but cannot free it. The graph is built node by node, because a capture
+    /// needs addresses at once.
     ///
     /// # Errors
     /// As for [`graph`](Self::graph).
@@ -60,23 +60,24 @@ impl Device {
 }
 
 impl Device {
-    /// What its graphs use and reserve, apart from all pools (CUDA: `cudaDeviceGetGraphMemAttribute`).
+    /// Returns the memory that the device's graphs use and reserve, apart from all pools (CUDA:
+    /// `cudaDeviceGetGraphMemAttribute`).
     pub fn graph_memory(&self) -> GraphMemoryStatistics {
         self.context().graphs.memory().statistics()
     }
 
-    /// Sets both high marks to the current values (CUDA: `cudaDeviceSetGraphMemAttribute`).
+    /// Resets both high marks to the current values (CUDA: `cudaDeviceSetGraphMemAttribute`).
     pub fn reset_graph_memory_high(&self) {
         let mut memory = self.context().graphs.memory();
         memory.backing.reset_used_high();
         memory.backing.reset_reserved_high();
     }
 
-    /// Gives graph memory back that no unfreed allocation and no launch in flight needs (CUDA:
-    /// `cudaDeviceGraphMemTrim`). The next launch binds anew.
+    /// Gives back the graph memory that no unfreed allocation and no launch in flight needs (CUDA:
+    /// `cudaDeviceGraphMemTrim`). The next launch binds memory anew.
     ///
     /// # Errors
-    /// The device refused; what was given back before stays so.
+    /// Returns an error if the driver refuses. Memory that was given back before stays so.
     pub fn trim_graph_memory(&self) -> Result<()> {
         process::refuse_forked()?;
         trim_graph_memory(self.context())

@@ -1,6 +1,7 @@
-//! What handles are as values: equal where they name the same thing, hashed by that, and shown in one line.
+//! Handles as values: equal if they name the same object, hashed by it, and printed on one line.
 //!
-//! What lies behind them is shown by its name, too, so that nothing that holds a handle prints a device's tables.
+//! The objects behind them are printed by their names, too, so that no value that holds a handle prints a device's
+//! tables.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -14,7 +15,7 @@ use crate::stream::event::{At, Event};
 use crate::stream::external::ExternalEvent;
 use crate::stream::handle::Stream;
 
-/// Two are equal where they name the same.
+/// Two handles are equal if they name the same object.
 macro_rules! named {
     ($($handle:ident by $key:expr;)*) => {$(
         impl PartialEq for $handle {
@@ -85,7 +86,7 @@ impl<T> fmt::Debug for View<T> {
     }
 }
 
-/// Two are equal where they name the same elements of the same life of an allocation.
+/// Two views are equal if they name the same elements of the same lifetime of an allocation.
 impl<T> PartialEq for View<T> {
     fn eq(&self, other: &Self) -> bool {
         self.named == other.named && self.span == other.span

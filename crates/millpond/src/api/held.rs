@@ -1,13 +1,13 @@
-//! Buffers that a table of the program holds, for other languages: which of them live, and their frees. An entry leaves
-//! its table with a free that happens, never with one that is refused.
+//! Buffers in a table of the program, for other languages: which of them are live, and their frees. An entry leaves its
+//! table with a free that succeeds, never with one that is refused.
 //!
-//! Simple version: take the buffer out, free it, and put it back where that is refused. Meanwhile another thread finds
-//! nothing there, frees the memory by its address and allocates it anew; and the refused buffer is put back over the
-//! new one. Departure: the table is asked under the stream's lock, and while its entry cannot move the life is checked
-//! and ended in one step ([`Freeing::try_free`]). What is not plainly right is freed by name ([`Stream::free_raw`]),
-//! with the entry in its place until that has happened.
+//! Simple version: take the buffer out, free it, and put it back if that is refused. Meanwhile another thread finds
+//! nothing there, frees the memory by its address and allocates it anew. Then the refused buffer is put back over the
+//! new one. Departure: the table is asked under the stream's lock, and while its entry cannot move the lifetime is
+//! checked and ended in one step ([`Freeing::try_free`]). A buffer whose free is not plainly right is freed by name
+//! ([`Stream::free_raw`]), with the entry in its place until that has happened.
 //!
-//! Locks: the table's comes after a stream's state and before allocations' lives.
+//! Locks: the table's comes after a stream's state and before the lifetimes of allocations.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -26,23 +26,23 @@ use crate::state::stream::{State, StreamShared};
 use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
 
-/// A stream that is about to free what a table holds. While this lives the stream is locked: nothing but the table is
-/// to be asked.
+/// A stream that is about to free a buffer of a table. While this lives the stream is locked: ask nothing but the
+/// table.
 #[must_use]
 #[derive(Debug)]
 pub struct Freeing<'s> {
     stream: &'s StreamShared,
     state: BiasedGuard<'s, State>,
-    /// Whether what is freed now goes to the device, and to no graph.
+    /// `true` if the free goes to the device, and not into a graph.
     is_live: bool,
-    /// What was freed, and is yet to be put in the cache: the block, its bytes and the life's.
+    /// The block that was freed and is still to be put in the cache, its bytes, and the bytes of its lifetime.
     freed: Option<(Cached, u64, u64)>,
     caller: &'static Location<'static>,
 }
 
 impl Freeing<'_> {
-    /// Frees a buffer where that is plainly right, and leaves an empty one. Otherwise nothing has happened, and
-    /// [`Stream::free_raw`] says whether it can be freed at all. One buffer for each `Freeing`.
+    /// Frees a buffer if that is plainly right, and leaves an empty one. Otherwise returns `false`, and nothing has
+    /// happened: [`Stream::free_raw`] then frees it or returns why not. One buffer for each `Freeing`.
     #[inline]
     pub fn try_free(&mut self, buffer: &mut Buffer<u8>) -> bool {
         let Some(Owned { allocation, generation, .. }) = buffer.owned() else { return false };
@@ -73,10 +73,10 @@ impl Drop for Freeing<'_> {
 
 /// For other languages and libraries, with [`raw`](crate::raw).
 impl Stream {
-    /// Begins to free what a table holds at this point of the stream.
+    /// Begins to free a buffer of a table at this point of the stream.
     ///
     /// # Errors
-    /// The stream is closed.
+    /// Returns an error if the stream is closed.
     #[inline]
     #[track_caller]
     pub fn freeing(&self) -> Result<Freeing<'_>> {
@@ -89,7 +89,7 @@ impl Stream {
     /// Frees memory by name, at this point of the stream. A buffer that owned it then owns nothing.
     ///
     /// # Errors
-    /// As for [`free`](Self::free); the memory was freed by another caller meanwhile.
+    /// As for [`free`](Self::free), and an error if another caller has freed the memory meanwhile.
     #[track_caller]
     pub fn free_raw(&self, memory: &RawMemory) -> Result<()> {
         match &memory.whose {
@@ -112,7 +112,8 @@ fn is_live(owned: &Owned) -> bool {
 }
 
 impl RawMemory {
-    /// Whether the life goes on: in a capture, whether that does. What an alloc node allocates has no one life.
+    /// Returns `true` if the lifetime goes on, or for memory of a capture, if the capture goes on. The memory of an
+    /// alloc node has many lifetimes: for it this returns `true`.
     pub fn is_live(&self) -> bool {
         match &self.whose {
             Whose::Life(owned) => is_live(owned),
@@ -123,23 +124,23 @@ impl RawMemory {
 
 /// For other languages and libraries, with [`raw`](crate::raw).
 impl Buffer<u8> {
-    /// Whether the memory is of this device.
+    /// Returns `true` if the memory is of this device.
     pub fn is_of(&self, device: &Device) -> bool {
         self.owned().is_some_and(|owned| owned.allocation.device == device.context().number)
     }
 
-    /// Whether the life goes on: in a capture, whether that does. It may have ended by an address, by a graph's free
-    /// node, or by a launch that frees by itself.
+    /// Returns `true` if the lifetime goes on, or for memory of a capture, if the capture goes on. It may have ended by
+    /// a free of its address, by a free node of a graph, or by a launch that frees automatically.
     pub fn is_live(&self) -> bool {
         self.owned().is_some_and(is_live)
     }
 
-    /// Of two buffers at one address, whether this one's life ended before the other's began. A thread may come late
-    /// with the other one: then that has ended, and this one goes on.
+    /// Returns `true` if, of two buffers at one address, this one's lifetime ended before the other's began. A thread
+    /// may be late with the other buffer: then that one has ended, and this one goes on.
     pub fn gives_way_to(&self, other: &Buffer<u8>) -> bool {
         let (Some(owned), Some(others)) = (self.owned(), other.owned()) else { return true };
         match (&owned.allocation.origin, &others.allocation.origin) {
-            // A free node ends no life; the address serves again within the capture.
+            // A free node ends no lifetime, and the address serves again within the capture.
             (Origin::Captured(one), Origin::Captured(same)) if Arc::ptr_eq(one, same) => {
                 owned.allocation.id < others.allocation.id
             }
@@ -150,10 +151,10 @@ impl Buffer<u8> {
 
 /// For other languages and libraries, with [`raw`](crate::raw).
 impl Device {
-    /// Frees memory by name, at once. A buffer that owned it then owns nothing.
+    /// Frees memory by name, immediately. A buffer that owned it then owns nothing.
     ///
     /// # Errors
-    /// As for [`free`](Self::free); the memory was freed by another caller meanwhile.
+    /// As for [`free`](Self::free), and an error if another caller has freed the memory meanwhile.
     #[track_caller]
     pub fn free_raw(&self, memory: &RawMemory) -> Result<()> {
         match &memory.whose {

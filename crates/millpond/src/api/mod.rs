@@ -1,4 +1,5 @@
-//! The top floor: the device's handle, and memory by pointer for other languages and for programs that are trusted.
+//! The top layer: the device's handle, and memory by pointer for other languages and for programs whose order is
+//! trusted.
 
 // The documentation of `Device` has its methods in this order.
 pub(crate) mod device;

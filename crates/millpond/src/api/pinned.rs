@@ -1,4 +1,4 @@
-//! Pinned host memory, from the device's handle.
+//! Allocation of pinned host memory by a device.
 
 use std::panic::Location;
 
@@ -12,17 +12,17 @@ use crate::stream::host_memory::PinnedBuffer;
 use crate::trace::tracer::Tracer;
 
 impl Device {
-    /// Host memory for copies of this device that run while the program goes on (CUDA: `cudaMallocHost`). The contents
-    /// are undefined: zeros, or the bytes of former buffers.
+    /// Allocates host memory for copies of this device that run while the program goes on (CUDA: `cudaMallocHost`). The
+    /// contents are undefined: zeros, or the bytes of former buffers.
     ///
-    /// Getting it from the system is slow and may wait for work of the device. Memory of dropped buffers serves again
-    /// where the size is right, as soon as no copy uses it; [`synchronize`](Self::synchronize) gives back what is left
-    /// of them. On the host device it is plain memory, aligned to a page.
+    /// Getting memory from the system is slow and may wait for work of the device. Memory of dropped buffers of about
+    /// the same size is used again, as soon as no copy uses it. [`synchronize`](Self::synchronize) gives back what is
+    /// left of it. On the host device it is plain memory, aligned to a page.
     ///
     /// # Errors
-    /// [`DriverError::OutOfHostMemory`] where the host has no more, or none that can be page-locked; another driver
-    /// error where the device has no such memory. A capture forbids it
-    /// ([`begin_capture_in`](crate::Stream::begin_capture_in)), and is invalid then.
+    /// Returns [`DriverError::OutOfHostMemory`] if the host has no more memory, or none that can be page-locked.
+    /// Returns another driver error if the device has no such memory. If a capture forbids the call
+    /// ([`begin_capture_in`](crate::Stream::begin_capture_in)), the call is refused and the capture is invalid.
     #[track_caller]
     pub fn pinned<T: Pod>(&self, len: usize) -> Result<PinnedBuffer<T>> {
         process::refuse_forked()?;

@@ -1,9 +1,9 @@
-//! Memory by pointer, for other languages: the C library keeps buffers in books of its own and declares accesses that
-//! are counted at run time.
+//! Memory by pointer, for other languages: the C library keeps buffers in its own tables, and declares accesses whose
+//! number is known at run time.
 //!
-//! Knows buffers, alloc nodes and accesses; adds no rule of its own. Everything here is checked as its typed siblings
-//! are, but [`Stream::record_use`], which a program calls whose order is trusted (PyTorch frees without saying what
-//! used the memory): it only ever adds a use, so that a later free waits for more, never for less.
+//! Depends on buffers, alloc nodes and accesses; adds no rule of its own. Everything here is checked as its typed
+//! counterpart is, except [`Stream::record_use`]. That is for programs whose order is trusted (PyTorch frees without
+//! saying what used the memory). It only ever adds a use, so that a later free waits for more, never for less.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
 use crate::stream::refused::Refused;
 
-/// Bytes of device memory by name: a life of an allocation, or what an alloc node allocates. Owns nothing; using it
+/// Device memory by name: a lifetime of an allocation, or the memory of an alloc node. It owns nothing. A use of it
 /// after the free is refused.
 #[derive(Clone, Debug)]
 pub struct RawMemory {
@@ -48,12 +48,12 @@ pub(crate) enum Whose {
 }
 
 impl RawMemory {
-    /// The memory of an alloc node; `None` where it allocates nothing.
+    /// Returns the memory of an alloc node, or `None` if the node allocates nothing.
     pub fn of_node(node: MemAllocNode<u8>) -> Option<Self> {
         node.name.map(|name| Self { whose: Whose::Node(name), count: node.count })
     }
 
-    /// The first address.
+    /// Returns the first address.
     pub fn address(&self) -> u64 {
         match &self.whose {
             Whose::Life(owned) => owned.address,
@@ -61,12 +61,13 @@ impl RawMemory {
         }
     }
 
-    /// The size in bytes, as asked for.
+    /// Returns the size in bytes, as requested.
     pub fn bytes(&self) -> u64 {
         self.count.bytes()
     }
 
-    /// Gives the life a name, for messages, where it goes on: whether it does. A graph's memory has no one life.
+    /// Gives the lifetime a name, for messages, if it goes on. Returns `true` if it does. For a graph's memory, which
+    /// has many lifetimes, returns `false`.
     pub fn set_name(&self, name: &str) -> bool {
         match &self.whose {
             Whose::Life(owned) => owned.set_name(name),
@@ -74,7 +75,7 @@ impl RawMemory {
         }
     }
 
-    /// Whether it is what the buffer owns.
+    /// Returns `true` if the buffer owns this memory.
     pub fn is_in(&self, buffer: &Buffer<u8>) -> bool {
         let (Whose::Life(named), Some(owned)) = (&self.whose, buffer.owned()) else { return false };
         Arc::ptr_eq(&named.allocation, &owned.allocation) && named.generation == owned.generation
@@ -88,20 +89,20 @@ impl RawMemory {
     }
 
     pub(super) fn span(&self, offset: u64, bytes: u64) -> Result<Span<u8>> {
-        // What no slice can have lies within nothing.
+        // A number that no slice can have is not within any memory.
         let [start, end] = [offset, offset.saturating_add(bytes)].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
         Span::all(self.count).slice(start, end)
     }
 
-    /// Declares that a part of it is read.
+    /// Declares that a part of the memory is read.
     ///
     /// # Errors
-    /// [`Invalid::Bounds`] where the part does not lie within.
+    /// Returns [`Invalid::Bounds`] if the part is not within the memory.
     pub fn read(&self, offset: u64, bytes: u64) -> Result<Read<'_, u8>> {
         Ok(Read::new(self.source(), self.span(offset, bytes)?))
     }
 
-    /// Declares that a part of it is written, or read and written.
+    /// Declares that a part of the memory is written, or read and written.
     ///
     /// # Errors
     /// As for [`read`](Self::read).
@@ -112,13 +113,14 @@ impl RawMemory {
 
 /// For other languages and libraries, with [`raw`](crate::raw).
 impl<T: Pod> Buffer<T> {
-    /// A name for this life that keeps no book with the pool; `None` where the buffer is empty.
+    /// Returns a name for this lifetime that needs no look-up in the pool, or `None` if the buffer is empty.
     pub fn raw(&self) -> Option<RawMemory> {
         let count = Count::of_bytes(self.bytes())?;
         self.owned().map(|owned| RawMemory { whose: Whose::Life(owned.clone()), count })
     }
 
-    /// Whether it was allocated in a capture: memory of a graph, which is live only once that was launched.
+    /// Returns `true` if the buffer was allocated in a capture: its memory is a graph's, and is live only once that was
+    /// launched.
     #[inline]
     pub fn is_captured(&self) -> bool {
         self.owned().is_some_and(|owned| matches!(owned.allocation.origin, Origin::Captured(_)))
@@ -126,8 +128,8 @@ impl<T: Pod> Buffer<T> {
 }
 
 impl Graph {
-    /// What an address means in this graph and its children: the memory of the alloc node that was added last of those
-    /// that have it, and how far into that it is.
+    /// Returns the memory that an address is in, in this graph and its children, and the offset of the address in it.
+    /// It is the memory of the alloc node that was added last of those that have the address.
     pub fn node_around(&self, address: u64) -> Option<(MemAllocNode<u8>, u64)> {
         let found = self.body.node_around(address)?;
         Some((MemAllocNode::of_address(self.body.context.number, found)?, address - found.1.start))
@@ -136,18 +138,17 @@ impl Graph {
 
 /// For other languages and libraries, with [`raw`](crate::raw).
 impl Stream {
-    /// Ends the capture that began on this stream, if one did, from whichever thread: it comes to nothing, as it does
-    /// where the last handle of the stream is dropped. A capture that began with a closure goes on.
+    /// Ends the capture that began on this stream, if there is one, from any thread. Its graph is discarded, as when
+    /// the last handle of the stream is dropped. A capture that began with a closure goes on.
     pub fn abandon_capture(&self) {
         self.abandon(None);
     }
 
-    /// Says that the memory is used at this point of the stream, without a check: for programs whose order is trusted.
-    /// A buffer that is dropped later is free only after this point. A stream that captures has no such use; nothing is
-    /// recorded then.
+    /// Records a use of the memory at this point of the stream, without a check, for programs whose order is trusted. A
+    /// buffer that is dropped later is free only after this point. If the stream captures, nothing is recorded.
     ///
     /// # Errors
-    /// The memory was freed, or is a graph's that was not launched; the stream is closed.
+    /// Returns an error if the memory was freed or is a graph's that was not launched, or if the stream is closed.
     pub fn record_use(&self, memory: &RawMemory) -> Result<()> {
         self.add_use(memory, (Act::Write, Part::WHOLE))
     }
@@ -161,14 +162,14 @@ impl Stream {
         if name.device != context.number {
             return Err(Invalid::OtherDevice { what: "an alloc node".into(), with: self.shared.titled() }.into());
         }
-        // What the latest launch left.
+        // The memory that the latest launch left live.
         let later = Site { act: what.0, stream: self.shared.id, ..Site::default() };
         let allocation = context.graphs.resolve(name, later)?;
         let generation = allocation.life().generation;
         self.shared.record_use(&Owned { allocation, generation, address: name.address }, what)
     }
 
-    /// Frees a buffer at this point of the stream, where the memory is this stream's alone; else it is refused,
+    /// Frees a buffer at this point of the stream, if the memory is this stream's alone. Otherwise the free is refused,
     /// whatever else the stream is known to come after.
     #[inline]
     pub(crate) fn free_own(&self, buffer: Buffer<u8>) -> std::result::Result<(), Refused<u8>> {
@@ -182,7 +183,8 @@ impl Stream {
         self.shared.free_own_in_full(owned, Location::caller()).map_err(refuse)
     }
 
-    /// Frees a buffer at this point of the stream, which comes after all that the program did with it, by its own word.
+    /// Frees a buffer at this point of the stream. By the program's own word, this comes after everything that the
+    /// program did with the buffer.
     #[inline]
     pub(crate) fn free_trusted(&self, buffer: Buffer<u8>) -> std::result::Result<(), Refused<u8>> {
         let (owned, len) = buffer.into_owned();
@@ -201,7 +203,7 @@ impl Stream {
         let all = users.iter().map(|user| &*user.shared).chain(home.as_deref()).chain([&*self.shared]);
         let recorded =
             all.into_iter().try_for_each(|stream| match stream.record_use(owned, (Act::Write, Part::WHOLE)) {
-                // It has an end, and nothing comes to it any more.
+                // A closed stream has an end, and gets no more work.
                 Err(error) if matches!(error.invalid(), Some(Invalid::StreamClosed(_))) => {
                     stream.record_end(owned);
                     Ok(())
@@ -220,7 +222,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Records an event after what the stream has, for when none can be recorded.
+    /// Records an event after the present work of the stream, for when none can be recorded.
     pub(crate) fn record_ahead(&self) {
         self.shared.progress.record_ahead(&self.shared.context.driver);
     }
@@ -231,7 +233,7 @@ impl Stream {
     }
 }
 
-/// A free of the memory comes after the end of a stream that is closed.
+/// Makes a free of the memory come after the end of a closed stream.
 fn add_end(owned: &Owned, point: Point) {
     let site = Site { act: Act::Write, ..Site::default() };
     owned.allocation.life().history.add_apart(Use { point, site });
@@ -273,15 +275,15 @@ impl StreamShared {
     }
 }
 
-/// All work that a device had at a moment, in whatever stream and by whomever.
+/// All work that a device had at one moment, in any stream and from any code.
 #[derive(Debug)]
 pub struct AllWork(Vec<DeviceEvent>);
 
 impl AllWork {
-    /// Whether it has completed.
+    /// Returns `true` if the work has completed.
     ///
     /// # Errors
-    /// The device is lost.
+    /// Returns an error if the device is lost.
     pub fn is_over(&mut self) -> Result<bool> {
         while let Some(event) = self.0.last() {
             if !event.is_over()? {
@@ -295,11 +297,11 @@ impl AllWork {
 
 /// For other languages and libraries, with [`raw`](crate::raw).
 impl Device {
-    /// All work that the device has by now: also that of streams which were never adopted. Where the device has no
-    /// event for it this waits for it. Not while any stream captures: that would end the capture.
+    /// Returns all work that the device has by now, also that of streams which were never adopted. If the device cannot
+    /// record an event for it, this waits for it. Do not call it while any stream captures: that would end the capture.
     ///
     /// # Errors
-    /// A stream is known to capture; the device is lost.
+    /// Returns an error if a stream is known to capture, or if the device is lost.
     pub fn all_work(&self) -> Result<AllWork> {
         process::refuse_forked()?;
         let context = self.context();
@@ -315,14 +317,15 @@ impl Device {
         streams.iter().map(record).collect::<Result<_>>().map(AllWork)
     }
 
-    /// Gives the memory of dropped pools back whose last uses have completed by now. That is else done at
-    /// synchronisations.
+    /// Gives back the memory of dropped pools whose last uses have completed by now. Otherwise synchronisations do
+    /// that.
     pub fn reclaim(&self) {
         self.context().finish_closing();
     }
 
-    /// Records an event in each stream that the program submits to as well, before it captures one: what they have done
-    /// by then can be asked while they are captured, and their freed memory serves the capture.
+    /// Records an event in each stream that the program submits to as well, before the program captures one. So the
+    /// work that these streams have by then can be queried while they are captured, and the memory that they freed can
+    /// serve the capture.
     pub fn record_ahead(&self) {
         let context = self.context();
         let streams = context.streams();
@@ -330,20 +333,20 @@ impl Device {
         shared.for_each(|stream| stream.progress.record_ahead(&context.driver));
     }
 
-    /// Refuses a call that acts at once, while a capture forbids that; the capture is invalid then.
+    /// Refuses an immediate call while a capture forbids it. The capture is invalid then.
     ///
     /// # Errors
-    /// The call, and the capture.
+    /// Returns an error with the call and the capture.
     pub fn refuse_in_capture(&self, call: &'static str) -> Result<()> {
         self.context().graphs.refuse_unsafe(call)
     }
 
-    /// Whether it runs streams that other code of the process made.
+    /// Returns `true` if the device runs streams that other code of the process made.
     pub fn has_foreign_streams(&self) -> bool {
         matches!(self.context().driver.peer(), Some(Peer::Cuda(_)))
     }
 
-    /// Whether the memory is of this device.
+    /// Returns `true` if the memory is of this device.
     pub fn owns(&self, memory: &RawMemory) -> bool {
         let number = self.context().number;
         match &memory.whose {
@@ -352,17 +355,18 @@ impl Device {
         }
     }
 
-    /// The live allocation that starts at an address, whoever owns it.
+    /// Returns the live allocation that starts at an address, whoever owns it.
     ///
     /// # Errors
-    /// [`Invalid::Pointer`] with what is there instead, or nearest.
+    /// Returns [`Invalid::Pointer`], with what is there instead or nearest, if there is none.
     pub fn memory_at(&self, address: u64) -> Result<RawMemory> {
         let owned = PoolShared::find_on(self.context(), address)?;
         let count = Count::of_bytes(owned.allocation.life().bytes).ok_or(Invalid::Stale)?;
         Ok(RawMemory { whose: Whose::Life(owned), count })
     }
 
-    /// As [`Graph::node_around`], of whichever graph of the device has the address, and whether the memory is live.
+    /// As [`Graph::node_around`], for the graph of the device that has the address. Also returns `true` if the memory
+    /// is live.
     pub fn node_around(&self, address: u64) -> Option<(MemAllocNode<u8>, u64, bool)> {
         process::refuse_forked().ok()?;
         let (context, graphs) = (self.context(), &self.context().graphs);
@@ -371,7 +375,7 @@ impl Device {
         Some((node, address - found.1.start, graphs.is_live(found.0)))
     }
 
-    /// The live allocation of a pool of the device that an address lies in, whoever owns it.
+    /// Returns the live allocation of a pool of the device that contains an address, whoever owns it.
     pub fn memory_around(&self, address: u64) -> Option<RawMemory> {
         process::refuse_forked().ok()?;
         let (owned, bytes) = PoolShared::find_around(self.context(), address)?;
@@ -382,28 +386,28 @@ impl Device {
 /// A live allocation, for a picture of memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LiveAllocation {
-    /// Its number on its device.
+    /// The number on its device.
     pub id: AllocId,
-    /// Its addresses, rounded up to the pool's grain.
+    /// The addresses, rounded up to the pool's grain.
     pub range: Range,
-    /// Its size as asked for.
+    /// The size in bytes, as requested.
     pub bytes: u64,
-    /// What the program calls it.
+    /// The name that the program gave it.
     pub name: Option<Arc<str>>,
     /// The stream that it was allocated on.
     pub stream: StreamId,
-    /// The how many-th operation of that stream that was, counted from 1.
+    /// The number of that operation on the stream, counted from 1.
     pub op: u64,
-    /// Where that stands in the source.
+    /// The place of that operation in the source.
     pub place: Place,
 }
 
 /// A pool of a device, in a picture of memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PoolPicture {
-    /// Its number on its device.
+    /// The number on its device.
     pub id: PoolId,
-    /// Its figures.
+    /// The statistics of the pool.
     pub statistics: PoolStatistics,
     /// All live allocations, by address.
     pub live: Vec<LiveAllocation>,
@@ -411,7 +415,7 @@ pub struct PoolPicture {
 
 /// For other languages and libraries, with [`raw`](crate::raw).
 impl Device {
-    /// What each pool of the device holds. What other threads do meanwhile is seen in part.
+    /// Returns what each pool of the device holds. Concurrent changes by other threads may be seen in part.
     pub fn picture(&self) -> Vec<PoolPicture> {
         let picture = |pool: &FoundPool| PoolPicture { id: pool.id, statistics: pool.statistics(), live: pool.live() };
         let mut pools: Vec<_> = self.context().pools().iter().map(picture).collect();

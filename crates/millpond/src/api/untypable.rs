@@ -1,8 +1,9 @@
-//! What the type system refuses: programs that must not compile, each beside one that differs in that point and must.
+//! Programs that the type system refuses: they must not compile. Beside each is one that differs only in that point and
+//! must compile.
 //!
 //! Only the documentation tests read this file; it is part of no build.
 
-/// A buffer that was freed is gone.
+/// A buffer cannot be used after it was freed.
 /// ```compile_fail,E0382
 /// # fn it(stream: &millpond::Stream, pool: &millpond::Pool) -> millpond::Result<()> {
 /// let x = stream.alloc::<u32>(pool, 16)?;
@@ -20,7 +21,7 @@
 /// ```
 pub struct UseAfterFree;
 
-/// Nor can it be freed twice, unless the first attempt was refused and gave it back.
+/// A buffer cannot be freed twice, unless the first free was refused and gave it back.
 /// ```compile_fail,E0382
 /// # fn it(left: &millpond::Stream, right: &millpond::Stream, x: millpond::Buffer<u32>) {
 /// let _ = left.free(x);
@@ -36,8 +37,8 @@ pub struct UseAfterFree;
 /// ```
 pub struct DoubleFree;
 
-/// A declared access keeps its buffer from being freed. A view does not: it is only a name, and using it then is an
-/// error when the program runs.
+/// A declared access keeps its buffer from being freed. A view does not: it is only a name, and its use is then an
+/// error at run time.
 /// ```compile_fail,E0505
 /// # fn it(stream: &millpond::Stream, x: millpond::Buffer<u32>) -> millpond::Result<()> {
 /// let declared = x.read();
@@ -54,7 +55,7 @@ pub struct DoubleFree;
 /// ```
 pub struct FreeWhileDeclared;
 
-/// What is declared as read cannot be written.
+/// Memory that is declared as read cannot be written.
 /// ```compile_fail,E0596
 /// # fn it(stream: &millpond::Stream, x: &millpond::Buffer<u32>) -> millpond::Result<()> {
 /// stream.launch(x.read(), |x| x.fill(1))
@@ -67,7 +68,7 @@ pub struct FreeWhileDeclared;
 /// ```
 pub struct WriteOfRead;
 
-/// A slice does not leave its kernel.
+/// A slice cannot leave its kernel.
 /// ```compile_fail
 /// # fn it(stream: &millpond::Stream, x: &millpond::Buffer<u32>) -> millpond::Result<()> {
 /// let (sender, _receiver) = std::sync::mpsc::channel::<&'static [u32]>();
@@ -82,7 +83,7 @@ pub struct WriteOfRead;
 /// ```
 pub struct SliceOutside;
 
-/// A kernel runs later: it borrows nothing from where it is launched.
+/// A kernel runs later, so it can borrow nothing from the function that launches it.
 /// ```compile_fail,E0597
 /// # fn it(stream: &millpond::Stream, x: &millpond::Buffer<u32>) -> millpond::Result<()> {
 /// let table = vec![1; 16];
@@ -98,7 +99,7 @@ pub struct SliceOutside;
 /// ```
 pub struct BorrowingKernel;
 
-/// A kernel runs on another thread: it takes along only what may go there.
+/// A kernel runs on another thread, so it can capture only what may be sent there.
 /// ```compile_fail,E0277
 /// # fn it(stream: &millpond::Stream, x: &millpond::Buffer<u32>) -> millpond::Result<()> {
 /// let sum = std::rc::Rc::new(std::cell::Cell::new(0));
@@ -113,7 +114,7 @@ pub struct BorrowingKernel;
 /// ```
 pub struct KernelOfOneThread;
 
-/// Device memory holds plain data: any bytes must be a value, and none may need to be dropped.
+/// Device memory holds plain data: any bytes must be a value, and no value may need a drop.
 /// ```compile_fail,E0277
 /// # fn it(stream: &millpond::Stream, pool: &millpond::Pool) -> millpond::Result<()> {
 /// let _ = stream.alloc::<String>(pool, 16)?;
@@ -134,7 +135,7 @@ pub struct KernelOfOneThread;
 /// ```
 pub struct NoPlainData;
 
-/// No other crate says what an access is.
+/// Other crates cannot define an access.
 /// ```compile_fail,E0277
 /// struct Everything;
 /// fn declares<A: millpond::Access>() {}
@@ -146,7 +147,7 @@ pub struct NoPlainData;
 /// ```
 pub struct ForeignAccess;
 
-/// While the host has a slice of pinned memory, no copy into it is submitted.
+/// While the host has a slice of pinned memory, no copy into that memory can be submitted.
 /// ```compile_fail,E0502
 /// # use millpond::{Buffer, PinnedBuffer, Result, Stream};
 /// # fn it(s: &Stream, x: Buffer<u32>, mut host: PinnedBuffer<u32>) -> Result<()> {
@@ -167,7 +168,7 @@ pub struct ForeignAccess;
 /// ```
 pub struct CopyIntoWhatIsRead;
 
-/// Nor one from it, while the host may write it.
+/// While the host has a mutable slice of pinned memory, no copy from that memory can be submitted.
 /// ```compile_fail,E0502
 /// # use millpond::{Buffer, PinnedBuffer, Result, Stream};
 /// # fn it(s: &Stream, x: Buffer<u32>, mut host: PinnedBuffer<u32>) -> Result<()> {
@@ -188,7 +189,7 @@ pub struct CopyIntoWhatIsRead;
 /// ```
 pub struct CopyFromWhatIsWritten;
 
-/// Only copies use pinned memory: a launch gets no slice of it.
+/// Only copies use pinned memory: a launch cannot get a slice of it.
 /// ```compile_fail,E0277
 /// # fn it(s: &millpond::Stream, host: millpond::PinnedBuffer<u32>) -> millpond::Result<()> {
 /// s.launch(host.read(), |_| ())
@@ -202,7 +203,7 @@ pub struct CopyFromWhatIsWritten;
 /// ```
 pub struct LaunchOnTheHost;
 
-/// The driver's handle of a stream does not outlive the closure that it was lent to.
+/// The queue that `enqueue` lends to a closure cannot outlive the closure.
 /// ```compile_fail
 /// # fn it(stream: &millpond::Stream) {
 /// let mut kept = None;
@@ -219,7 +220,7 @@ pub struct LaunchOnTheHost;
 /// ```
 pub struct QueueOutside;
 
-/// Memory is aligned to 512 B: elements that need more are not to be had, by whatever name.
+/// Memory is aligned to 512 B: elements that need more cannot be used, by any name of memory.
 /// ```compile_fail,E0080
 /// # use bytemuck::{Pod, Zeroable};
 /// #[derive(Clone, Copy)]

@@ -11,12 +11,12 @@ use crate::stream::external::{EventNode, ExternalEvent, traced_in_order};
 use crate::stream::handle::Stream;
 
 impl Stream {
-    /// Records an external event: from now on it stands for everything submitted to the stream so far. In a capture
-    /// this is an event record node, which every launch of the graph runs (CUDA: `cudaEventRecordWithFlags`,
+    /// Records an external event. From now on it stands for everything submitted to the stream so far. In a capture
+    /// this adds an event record node, which every launch of the graph runs (CUDA: `cudaEventRecordWithFlags`,
     /// `cudaEventRecordExternal`).
     ///
     /// # Errors
-    /// The event is of another device; the driver refused.
+    /// Returns an error if the event is of another device or the driver refuses.
     #[track_caller]
     pub fn record_external(&self, event: &ExternalEvent) -> Result<()> {
         let place = Place::Source(Location::caller());
@@ -45,13 +45,13 @@ impl Stream {
         }
     }
 
-    /// Makes all later work of this stream come after the last record of an external event; where it was never
-    /// recorded this has no effect. In a capture this is an event wait node, which waits for what the event holds when
-    /// the graph is launched (CUDA: `cudaStreamWaitEvent`, `cudaEventWaitExternal`). Outside captures the event may be
-    /// of another device of the same kind.
+    /// Makes all later work of this stream come after the last record of an external event. If the event was never
+    /// recorded, this has no effect. In a capture this adds an event wait node, which waits for the record that the
+    /// event holds when the graph is launched (CUDA: `cudaStreamWaitEvent`, `cudaEventWaitExternal`). Outside captures
+    /// the event may be of another device of the same kind.
     ///
     /// # Errors
-    /// The event is of another device and cannot be waited for; the driver refused.
+    /// Returns an error if the event is of another device and cannot be waited for, or the driver refuses.
     #[track_caller]
     pub fn wait_external(&self, event: &ExternalEvent) -> Result<()> {
         process::refuse_forked()?;

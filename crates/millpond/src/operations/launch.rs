@@ -1,8 +1,8 @@
-//! Work that uses memory: declared, checked, recorded, submitted - in that order, under the stream's lock.
+//! Work that uses memory: declared, checked, submitted, recorded - in that order, under the stream's lock.
 //!
-//! Knows accesses and allocations. A launch is refused as a whole: nothing is recorded until every access was found
-//! right, and the locks of all its allocations are held meanwhile (in the order of their numbers), so that no free can
-//! slip in between.
+//! Depends on accesses and allocations. A launch is refused as a whole: nothing is recorded until every access was
+//! found right. The locks of all its allocations are held meanwhile (taken in the order of their numbers), so that no
+//! free can come in between.
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 
@@ -27,7 +27,7 @@ use crate::stream::report::Noted;
 use crate::sync::garbage::Garbage;
 
 impl StreamShared {
-    /// Checks all accesses of one operation; then submits it by `work`, which gets their addresses; then records them.
+    /// Checks all accesses of one operation, then submits it by `work`, which gets their addresses, then records them.
     /// If anything fails, nothing has happened.
     pub(crate) fn operate<A: Access, R>(
         &self,
@@ -39,7 +39,7 @@ impl StreamShared {
         self.operate_then(accesses, job, caller, work, |_, done| done)
     }
 
-    /// As [`operate`](Self::operate); and `then`, before anybody else can use the stream.
+    /// As [`operate`](Self::operate), and calls `then` before another thread can use the stream.
     pub(crate) fn operate_then<A: Access, R, T>(
         &self,
         accesses: &A,
@@ -54,11 +54,11 @@ impl StreamShared {
             let mut noted = Noted::default();
             match self.try_operate(accesses, job, caller, &mut work, &then, (&mut listening, &mut noted)) {
                 Ok(Some(done)) => return Ok(done),
-                // What other processes said before their programs went on is received before memory that they hold is
-                // judged.
+                // Messages that other processes sent before their programs went on are received before memory that they
+                // hold is checked.
                 Ok(None) => listening.receive(),
                 Err(_) if noted == Noted::Anew => {}
-                // What was refused has not begun.
+                // A refused operation has not begun.
                 Err(mut error) => {
                     if noted == Noted::Later {
                         self.note_refused(&error, |tracer| {
@@ -73,8 +73,8 @@ impl StreamShared {
         }
     }
 
-    /// As [`operate`](Self::operate), once. The work is taken where it is begun. Nothing, and nothing has happened,
-    /// where messages of other processes are to be received first.
+    /// As [`operate`](Self::operate), once. Takes `work` when it begins it. Returns `None`, and nothing has happened,
+    /// if messages of other processes are to be received first.
     fn try_operate<A: Access, R, T, W: FnOnce(To<'_, A::Place>) -> Result<R>>(
         &self,
         accesses: &A,
@@ -86,7 +86,8 @@ impl StreamShared {
     ) -> Result<Option<T>> {
         let mut begin = |to: To<'_, A::Place>| (work.take().expect("it is begun once"))(to);
         let garbage = Garbage::default();
-        // What is looked up is let go behind the lock: it may be the last of its kind by then.
+        // Allocations that are looked up are dropped after the lock is released, because each may be the last reference
+        // by then.
         let mut wanted = Few::<Wanted<'_>>::new();
         let mut state = self.state.lock();
         if self.enter(&mut state)? == Mode::Capturing {
@@ -94,7 +95,7 @@ impl StreamShared {
             let done = state.counted(done);
             return done.map(|done| Some(then(&mut state, done)));
         }
-        // Names are looked up first: the pool's lock comes after the stream's and before no allocation's.
+        // Names are looked up first: a pool's lock comes after the stream's and before those of allocations.
         let later = site(Act::Read, self.id, state.op() + 1, caller);
         let (addresses, failed) = self.want_all(accesses, &mut wanted, &garbage, later);
         let stale_name = |wanted: &Wanted<'_>, life: &Life| self.stale_name(wanted, life, &state, caller);
@@ -115,9 +116,9 @@ impl StreamShared {
                 refused.push((wanted.at, error));
             }
         }
-        // What could not be found was declared after all that was.
+        // The access that could not be found was declared after all that were found.
         if let Some(error) = wanted::first(refused, no_access).or(failed).or(aliased) {
-            // A name that leads nowhere never will.
+            // A name that was not found never will be, so that error can be traced later.
             if is_found {
                 *noted = self.refused_here(&state, &error, |tracer| {
                     let mut wanted: Few<_> = wanted.iter().collect();
@@ -136,7 +137,7 @@ impl StreamShared {
         if let Some(tracer) = &self.context.tracer {
             tracer.launch(self.id, (used(&wanted), job, job.trust()), caller);
         }
-        // Published while the lives are held: who frees one of them finds this use among what is in flight.
+        // Published while the lifetimes are locked, so that a thread that frees one of them finds this use in flight.
         match self.submitters.take_declared() {
             false => self.leave(&mut state),
             true => self.leave_declared(&mut state),
@@ -146,7 +147,7 @@ impl StreamShared {
     }
 }
 
-/// The accesses as a trace has them.
+/// Returns the accesses as a trace has them.
 fn used<'w, 'b: 'w>(
     wanted: impl IntoIterator<Item = &'w Wanted<'b>>,
 ) -> impl Iterator<Item = (&'w Allocation, u64, Act, Part)> {
@@ -154,7 +155,7 @@ fn used<'w, 'b: 'w>(
 }
 
 impl StreamShared {
-    /// Records what work that was submitted does to one allocation.
+    /// Records the use of one allocation by work that was submitted.
     #[inline]
     fn record_access(
         &self,
@@ -177,7 +178,7 @@ impl StreamShared {
         }
     }
 
-    /// Forgets uses that the host knows to have completed: all that the program does later comes after them.
+    /// Forgets uses that the host knows to have completed: everything that the program does later comes after them.
     #[cold]
     fn settle(&self, allocation: &Allocation, life: &mut Life) {
         let is_own = allocation.device == self.context.number
@@ -189,7 +190,7 @@ impl StreamShared {
     }
 }
 
-/// A stream in the hands of foreign code, for the length of an [`enqueue`](Stream::enqueue).
+/// A stream to which foreign code submits work, during an [`enqueue`](Stream::enqueue).
 #[derive(Debug)]
 pub struct Queue<'s> {
     stream: &'s StreamShared,
@@ -198,23 +199,25 @@ pub struct Queue<'s> {
 }
 
 impl Queue<'_> {
-    /// The stream as foreign code knows it (CUDA: a `CUstream`), or else the driver's handle of it.
+    /// Returns the stream's handle for foreign code (CUDA: a `CUstream`), or else the driver's handle.
     pub fn raw_stream(&self) -> RawStream {
         self.stream.share();
         let native = self.stream.context.driver.native_stream(self.stream.raw);
         native.map_or(self.stream.raw, RawStream)
     }
 
-    /// Whether a capture gets what is submitted: it becomes a node, and is not done now.
+    /// Returns `true` if the stream captures: submitted work becomes a node, and does not run now.
     pub fn is_capturing(&self) -> bool {
         self.captures
     }
 
-    /// Appends a closure that runs in stream order on the host's side (CUDA: `cudaLaunchHostFunc`). On CUDA it must not
-    /// call the device, nor drop what does, nor wait for another such closure; one that panics loses the device.
+    /// Appends a closure that runs on the host, in stream order (CUDA: `cudaLaunchHostFunc`). On CUDA the closure must
+    /// not call the device, drop anything that calls it, or wait for another such closure. If it panics there, the
+    /// device is lost.
     ///
     /// # Errors
-    /// The device is lost; the stream captures, and a launch would call the closure again.
+    /// Returns an error if the device is lost, or if the stream captures, because each launch would call the closure
+    /// again.
     pub fn host_function(&self, function: impl FnOnce() + Send + 'static) -> Result<()> {
         if self.captures {
             return Err(Invalid::Uncapturable { call: "host_function" }.into());
@@ -225,8 +228,8 @@ impl Queue<'_> {
 }
 
 impl StreamShared {
-    /// Launches a closure, which `task` gives its slices; `record` makes it a node's payload where the stream captures,
-    /// or gives it back.
+    /// Launches a closure. `task` makes the device's work of it, which calls it with its slices. If the stream
+    /// captures, `record` makes a node's work of it, or gives it back.
     pub(crate) fn launch<A: Access, K>(
         &self,
         accesses: A,
@@ -236,7 +239,8 @@ impl StreamShared {
         caller: &'static Location<'static>,
     ) -> Result<()> {
         self.check_closures()?;
-        // A kernel that is refused or not run is dropped here, behind the locks: it may own buffers.
+        // A kernel that is refused or not run is dropped here, after the locks are released, because it may own
+        // buffers.
         let (mut refused, mut unused) = (None, None);
         self.operate(&accesses, Job::Closure, caller, |to| {
             let place = match to {
@@ -252,7 +256,7 @@ impl StreamShared {
                     }
                 },
             };
-            // Where there is no memory there are no slices: the kernel is checked and recorded, and not run.
+            // On a device without memory there are no slices: the kernel is checked and recorded, and not run.
             refused = Some(Work::Run(match self.context.properties.has_memory {
                 true => task(place, kernel),
                 false => {
@@ -266,7 +270,8 @@ impl StreamShared {
         Ok(())
     }
 
-    /// Refuses what the program would do in a capture of its own, which is then no node that Millpond knows.
+    /// Refuses the call if the program captures the stream itself: the work would be in a node that Millpond does not
+    /// know.
     pub(crate) fn check_captured(&self, call: &'static str) -> Result<()> {
         match self.submitters.are_shared() && self.context.driver.is_captured(self.raw) {
             true => Err(DriverError::Captured { call }.into()),
@@ -285,18 +290,18 @@ impl StreamShared {
 
 impl Stream {
     /// Runs a closure as a kernel on a host device, at this point of the stream, with the slices of the declared
-    /// accesses. Reads give `&[T]`, writes `&mut [T]`. On a CUDA device launch the kernel by
-    /// [`enqueue`](Self::enqueue), or through the crate `millpond-cudarc`.
+    /// accesses. Reads give `&[T]`, writes `&mut [T]`. On a CUDA device launch kernels by [`enqueue`](Self::enqueue),
+    /// or through the crate `millpond-cudarc`.
     ///
-    /// The closure is `'static`: for one that borrows local variables use [`scope`](Self::scope). With `move` it gets
-    /// copies of them, and what it writes to those is lost.
+    /// The closure is `'static`. For a closure that borrows local variables use [`scope`](Self::scope). With `move` it
+    /// gets copies of them, and writes to the copies are lost.
     ///
     /// # Errors
-    /// A violation, before anything runs: an access that does not come after its allocation, or comes after the free,
-    /// or conflicts with an unordered access of another stream. [`Invalid::NoAccess`] for memory of another device
-    /// whose pool does not [grant](crate::Pool::grant) that. [`Invalid::Aliased`] where bytes are written and named a
-    /// second time: a closure that reads and writes them declares a write. [`Invalid::NoClosures`] where the device is
-    /// none that runs closures.
+    /// Returns a violation, before anything runs, if an access does not come after its allocation, comes after the
+    /// free, or conflicts with an unordered access of another stream. Returns [`Invalid::NoAccess`] for memory of
+    /// another device whose pool does not [grant](crate::Pool::grant) access. Returns [`Invalid::Aliased`] if bytes are
+    /// written and named a second time: a closure that reads and writes them declares a write. Returns
+    /// [`Invalid::NoClosures`] if the device does not run closures.
     #[track_caller]
     pub fn launch<A: Access>(
         &self,
@@ -335,12 +340,12 @@ impl Stream {
     }
 
     /// Declares a use and submits nothing: it is checked and recorded as a [`launch`](Self::launch) that does nothing.
-    /// For work that reaches the stream by other ways, right before it. In a capture that work, up to this stream's
-    /// next call, becomes a node, where the device has graphs of its own.
+    /// This is for work that reaches the stream by other ways; call it right before that work. In a capture the work up
+    /// to this stream's next call becomes a node, if the device has graphs of its own.
     ///
     /// # Errors
-    /// As for [`launch`](Self::launch), on every kind of device, but that the same bytes may be read and written;
-    /// [`DriverError::Captured`] where the program captures the stream by other ways than
+    /// As for [`launch`](Self::launch), on every kind of device, except that the same bytes may be read and written.
+    /// Returns [`DriverError::Captured`] if the program captures the stream by other ways than
     /// [`begin_capture`](Self::begin_capture).
     #[track_caller]
     pub fn declare<A: Access>(&self, accesses: A) -> Result<()> {
@@ -358,24 +363,24 @@ impl Stream {
     }
 
     /// Lets foreign code submit work that uses memory: kernels of cuBLAS, cudarc, a C library. The accesses are checked
-    /// as for [`launch`](Self::launch), except that unordered accesses of one allocation are let pass (they may touch
-    /// different halves), and so is a read and a write of the same bytes; `submit` then runs at once, on this thread,
-    /// with the stream and the addresses. In a capture what it submits becomes a node, where the device has graphs of
-    /// its own (CUDA); it is not done then.
+    /// as for [`launch`](Self::launch), except that unordered accesses of one allocation are allowed (they may touch
+    /// different halves), and so are a read and a write of the same bytes. Then `submit` runs at once, on this thread,
+    /// with the stream and the addresses. In a capture the work that it submits becomes a node and does not run now, if
+    /// the device has graphs of its own (CUDA).
     ///
-    /// While `submit` runs the stream is locked: it must not use this [`Stream`] but the queue it is given.
+    /// While `submit` runs, the stream is locked: `submit` must not use this [`Stream`], only the queue that it gets.
     ///
     /// # Errors
-    /// As for [`launch`](Self::launch), and [`DriverError::Captured`] where the program captures the stream by other
-    /// ways than [`begin_capture`](Self::begin_capture): nothing has happened. And whatever `submit` returns: the
-    /// accesses are recorded all the same, since it may have submitted something before it failed, or panicked; in a
-    /// capture they are not, and what it submitted is thrown away.
+    /// As for [`launch`](Self::launch), and [`DriverError::Captured`] if the program captures the stream by other ways
+    /// than [`begin_capture`](Self::begin_capture): nothing has happened then. Also returns any error of `submit`. The
+    /// accesses are recorded all the same, because it may have submitted work before it failed or panicked. In a
+    /// capture they are not recorded, and the submitted work is thrown away.
     ///
     /// # Safety
-    /// What `submit` submits goes to that stream, and touches no memory of Millpond's but the declared accesses in the
-    /// declared way; unordered accesses touch different bytes.
+    /// All work that `submit` submits goes to that stream. It touches no memory of Millpond's except the declared
+    /// accesses, in the declared way. Unordered accesses touch different bytes.
     #[track_caller]
-    #[allow(unsafe_code)] // It hands the caller's promise on and does nothing unsafe itself.
+    #[allow(unsafe_code)] // It passes the caller's promise on and does nothing unsafe itself.
     pub unsafe fn enqueue<A: Access, R>(
         &self,
         accesses: A,
@@ -385,10 +390,10 @@ impl Stream {
     }
 
     /// As [`enqueue`](Self::enqueue), for adaptors that make slices of the addresses: bytes that are written are named
-    /// once.
+    /// only once.
     ///
     /// # Errors
-    /// As for [`enqueue`](Self::enqueue), and [`Invalid::Aliased`] where bytes are written and named a second time.
+    /// As for [`enqueue`](Self::enqueue), and [`Invalid::Aliased`] if bytes are written and named a second time.
     ///
     /// # Safety
     /// As for [`enqueue`](Self::enqueue).

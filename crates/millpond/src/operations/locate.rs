@@ -1,8 +1,8 @@
-//! What lies at an address, for pointers that came from outside: the live allocation that starts there, or else what is
-//! there or nearest, and its state.
+//! Lookup of memory by address, for pointers from outside: the live allocation that starts there, or else what is there
+//! or nearest, and its state.
 //!
-//! Cold throughout: a pointer that is right is found by one look at its pool. Knows pools, graphs, imports and the
-//! other devices of the process; decides nothing.
+//! Cold throughout: a valid pointer is found by one look at its pool. Depends on pools, graphs, imports and the other
+//! devices of the process; decides nothing.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::state::stream::StreamShared;
 use crate::trace::tracer::Tracer;
 
 impl Heap {
-    /// What was freed there last, where its entry has not served again since.
+    /// Returns the allocation that was freed last at the address, if its entry has not served again since.
     fn freed_at(&self, pointer: u64) -> Option<&Arc<Allocation>> {
         self.vacated().find(|it| it.life().range.start == pointer)
     }
 }
 
 impl PoolShared {
-    /// The live allocation that starts at `pointer`, or what is there instead.
+    /// Returns the live allocation that starts at `pointer`, or else what is there.
     fn find(&self, pointer: u64) -> std::result::Result<Arc<Allocation>, Nearest> {
         let heap = self.lock();
         let describe = |it: Neighbour| {
@@ -53,7 +53,7 @@ impl PoolShared {
         }
     }
 
-    /// The life that was freed last of those that began at `pointer`, where nothing lives there.
+    /// Returns the lifetime that was freed last of those that began at `pointer`, if nothing is live there.
     #[cold]
     pub(crate) fn freed_on(context: &Context, pointer: u64) -> Option<(Arc<Allocation>, u64)> {
         let pool = context.pools().into_iter().find(|pool| pool.contains(pointer))?;
@@ -67,7 +67,8 @@ impl PoolShared {
         life.freed.now().map(|_| (Arc::clone(allocation), life.generation))
     }
 
-    /// The live allocation that is nearest to an address that is not the library's, and how far away it is.
+    /// Returns the live allocation that is nearest to an address outside of the library's memory, and the distance to
+    /// it.
     fn nearest(&self, pointer: u64) -> Option<(String, u64)> {
         let heap = self.lock();
         let live = heap.allocations().filter_map(|it| {
@@ -79,7 +80,7 @@ impl PoolShared {
         Some((described, bytes))
     }
 
-    /// The live allocation that starts at `pointer`, of any pool of the device.
+    /// Returns the live allocation of the device that starts at `pointer`: of a pool, of a graph, or an import.
     pub(crate) fn find_on(context: &Context, pointer: u64) -> Result<Owned> {
         process::refuse_forked()?;
         let nearest = match Self::find_here(context, pointer) {
@@ -93,7 +94,7 @@ impl PoolShared {
         Err(Invalid::Pointer { pointer, nearest }.into())
     }
 
-    /// The live allocation of a pool that `pointer` lies in, and its bytes.
+    /// Returns the live allocation of a pool that contains `pointer`, and its size in bytes.
     pub(crate) fn find_around(context: &Context, pointer: u64) -> Option<(Owned, u64)> {
         let pool = context.pools().into_iter().find(|pool| pool.contains(pointer))?;
         let heap = pool.lock();
@@ -121,11 +122,11 @@ impl PoolShared {
         }
     }
 
-    /// What another device of the process has at an address; those whose addresses are made up are not asked.
+    /// Returns what another device of the process has at an address. Devices whose addresses are made up are not asked.
     #[cold]
     fn find_foreign(context: &Context, pointer: u64) -> Option<Nearest> {
         context.driver.peer()?;
-        // One at a time: whoever is asked here is kept open meanwhile.
+        // One at a time, because a device is kept open while it is asked.
         let others = peers::numbers_of_peers().into_iter().filter(|number| *number != context.number);
         others.filter_map(peers::find).find_map(|other| {
             let what = match Self::find_here(&other, pointer) {
@@ -139,7 +140,8 @@ impl PoolShared {
 }
 
 impl Context {
-    /// What a trace calls memory that starts at an address and is not live. A forked process writes none.
+    /// Returns the name that a trace has for memory that starts at an address and is not live. A forked child process
+    /// writes no trace.
     #[cold]
     pub(crate) fn freed_at(&self, tracer: &Tracer, address: u64) -> Option<TracedMemory> {
         process::refuse_forked().ok()?;
@@ -151,7 +153,7 @@ impl Context {
 }
 
 impl StreamShared {
-    /// As [`note_refused`](Self::note_refused), for a free by address of what was freed before.
+    /// As [`note_refused`](Self::note_refused), for a free by address of memory that was freed before.
     #[cold]
     pub(crate) fn note_second_free(&self, error: &Error, address: u64, caller: &'static Location<'static>) {
         let Some(tracer) = self.tracer() else { return };

@@ -1,8 +1,8 @@
-//! Memory allocated and freed in stream order, whatever is in the way of the hot path: something to learn, a capture,
-//! memory of graphs and of other processes, what is lent, and what is to be refused.
+//! Allocations and frees in stream order that the hot path does not serve: the stream has something to learn or
+//! captures, the memory is of a graph or of another process, it is lent, or the call is to be refused.
 //!
-//! Where nothing is, `stream/hot.rs` has done it already. What misses the cache goes to the heap
-//! (`stream/make_room.rs`), what is freed to a cache or a heap (`stream/release.rs`).
+//! In all other cases `stream/hot.rs` has done the call already. An allocation that misses the cache goes to the heap
+//! (`stream/make_room.rs`). Freed memory goes to a cache or a heap (`stream/release.rs`).
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -32,11 +32,12 @@ use crate::stream::refused::Refused;
 use crate::stream::release::not_launched;
 use crate::stream::report::Noted;
 
-/// A free that is refused hands back what was to be freed, with the reason.
+/// The result of a free. The error has the reason and what was to be freed.
 pub(crate) type FreeResult = std::result::Result<(), (Error, Owned)>;
 
 impl StreamShared {
-    /// Everything else: the cache has none; or something was to be learned, and the cache was not asked.
+    /// Allocates where the hot path did not: the cache has no block, or the stream had something to learn and the cache
+    /// was not asked.
     #[cold]
     #[inline(never)]
     pub(crate) fn alloc_in_full(
@@ -70,8 +71,8 @@ impl StreamShared {
         self.alloc_slow(&mut state, pool, bytes, caller)
     }
 
-    /// Frees an allocation at this point of the stream, if that comes after its allocation and every use. `Holder` is
-    /// what has it while the program's reporter is called.
+    /// Frees an allocation at this point of the stream, if that comes after its allocation and every use. `Holder` owns
+    /// it while the program's reporter is called.
     pub(crate) fn free<Holder>(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult
     where
         Holder: From<Owned> + Into<Owned>,
@@ -81,7 +82,7 @@ impl StreamShared {
         held.map_or(Ok(()), |owned| self.free_in_full::<Holder>(owned, caller))
     }
 
-    /// As [`free`](Self::free), whatever is in the way of the hot path.
+    /// As [`free`](Self::free), where the hot path did not free it.
     #[cold]
     #[inline(never)]
     pub(crate) fn free_in_full<Holder>(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult
@@ -93,15 +94,15 @@ impl StreamShared {
         freed.or_else(|refused| self.free_again::<Holder>(refused, noted, caller))
     }
 
-    /// As [`free_in_full`](Self::free_in_full), if all that is known of the allocation is this stream's.
+    /// As [`free_in_full`](Self::free_in_full), if everything that is known of the allocation was done on this stream.
     #[cold]
     #[inline(never)]
     pub(crate) fn free_own_in_full(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
         self.try_free::<true>(owned, caller, None)
     }
 
-    /// As [`free`](Self::free), of a program that is trusted as CUDA trusts it: whatever it did with the memory, on any
-    /// stream, comes before this point, though nothing of that is known here.
+    /// As [`free`](Self::free), for a program that is trusted as CUDA trusts it: everything that it did with the
+    /// memory, on any stream, comes before this point, though nothing of that is known here.
     #[inline]
     pub(crate) fn free_trusted(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
         let mut state = self.state.lock();
@@ -123,8 +124,8 @@ impl StreamShared {
         Ok(())
     }
 
-    /// A free that is refused is tried again once what other processes said is received, and for as long as what it
-    /// misses can be put in.
+    /// Tries a refused free again, once the messages of other processes were received, and for as long as its missing
+    /// edges can be added.
     #[cold]
     fn free_again<Holder>(
         &self,
@@ -161,7 +162,7 @@ impl StreamShared {
         }
     }
 
-    /// Frees, or says why not; and whether that is in the trace, where it is to be.
+    /// Frees the allocation, or returns why not. `noted` then says if the refusal is in the trace.
     #[inline(never)]
     fn try_free<const OWN: bool>(
         &self,
@@ -197,7 +198,8 @@ impl StreamShared {
         Ok(())
     }
 
-    /// Not at this point of the stream: it captures, it is closed, or the memory is another device's.
+    /// Frees memory that cannot be freed at a point of this stream: it captures, it is closed, or the memory is another
+    /// device's.
     #[cold]
     #[inline(never)]
     fn free_elsewhere(
@@ -213,7 +215,8 @@ impl StreamShared {
         }
     }
 
-    /// What is not plain: memory of graphs, captures and other processes; what is lent; and what is to be refused.
+    /// Frees memory where that is not plain: memory of graphs, captures and other processes, lent memory, and memory
+    /// whose free is to be refused.
     #[cold]
     #[inline(never)]
     fn free_not_plain(
@@ -255,7 +258,7 @@ impl StreamShared {
                 self.end_life(state, life, (&owned.allocation, owned.generation), Trust::None, caller);
             let Owned { allocation, .. } = owned;
             match was_lent {
-                // Others may reach it still: that is the heap's to see to.
+                // Other processes may still reach it, and only the heap handles that.
                 true => self.free_to_heap(state, Cached { allocation, seq }, rounded, bytes),
                 false => self.put_in_cache(state, Cached { allocation, seq }, rounded, bytes),
             }
@@ -273,19 +276,19 @@ impl StreamShared {
             return Ok(());
         }
         self.leave(state);
-        // Behind the lock: its exporter may have to make room for the message.
+        // After the lock is released, because its exporter may have to make room for the message.
         drop(guard);
         free_import(&owned.allocation, life, Some(free));
         Ok(())
     }
 
-    /// What cannot be counted in bytes is out of memory like anything else that is too large.
+    /// Refuses a length whose bytes cannot be counted: it is out of memory like any other size that is too large.
     #[cold]
     #[inline(never)]
     fn refuse_too_many(&self, pool: &Pool, bytes: u64, caller: &'static Location<'static>) -> Box<Error> {
         match self.alloc_in_full(pool.arc(), bytes, caller) {
             Ok(served) => {
-                // No device has so much.
+                // No device has so much memory.
                 PoolShared::drop_allocation(served.into());
                 Box::new(DriverError::OutOfMemory { call: "alloc", bytes }.into())
             }
@@ -293,7 +296,7 @@ impl StreamShared {
         }
     }
 
-    /// The capture that the stream is in, for a free by address.
+    /// Returns the capture that the stream is in, for a free by address.
     pub(crate) fn enter_to_free(&self) -> Result<Option<Arc<Session>>> {
         let mut state = self.state.lock();
         let _ = self.enter(&mut state)?;
@@ -302,14 +305,14 @@ impl StreamShared {
 }
 
 impl Stream {
-    /// Allocates `len` elements that exist from this point of the stream on (CUDA: `cudaMallocFromPoolAsync`). The
+    /// Allocates `len` elements, which are live from this point of the stream on (CUDA: `cudaMallocFromPoolAsync`). The
     /// contents are undefined: any bytes, possibly of former allocations. The address is a multiple of 512.
     ///
-    /// Any type that is [`Pod`](bytemuck::Pod) will do: [a struct of your own][own], too.
+    /// The elements can be of any type that is [`Pod`](bytemuck::Pod), also [a struct of your own][own].
     ///
     /// [own]: crate::guide::cookbook#a-struct-of-your-own-in-a-buffer
     ///
-    /// Lengths count elements and are `usize`; sizes of pools, and [`MIB`](crate::MIB), count bytes and are `u64`:
+    /// Lengths count elements and are `usize`. Sizes of pools, and [`MIB`](crate::MIB), count bytes and are `u64`:
     /// ```
     /// # fn main() -> millpond::Result<()> {
     /// # let device = millpond::Device::host(Default::default())?;
@@ -323,10 +326,10 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) with a report of who holds what, after everything idle was
-    /// moved or given back; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a destroyed pool or one of
-    /// another device.
-    #[inline(always)] // Thin: what it returns is made in its caller's place, not copied there.
+    /// Returns [`Error::OutOfMemory`](crate::Error::OutOfMemory), with a report of what holds the memory, after
+    /// everything idle was moved or given back. Returns [`Error::InvalidArgument`](crate::Error::InvalidArgument) for a
+    /// destroyed pool or one of another device.
+    #[inline(always)] // Thin: the result is made in its caller's place, not copied there.
     #[track_caller]
     pub fn alloc<T: Pod>(&self, pool: &Pool, len: usize) -> Result<Buffer<T>> {
         let caller = Location::caller();
@@ -348,7 +351,8 @@ impl Stream {
     /// streams: the free must come after all of that.
     ///
     /// # Errors
-    /// A violation, with the buffer, which is as it was: still live, to be freed once the missing edge is there.
+    /// Returns a violation, with the buffer, which is unchanged: still live, to be freed once the missing edge is
+    /// there.
     #[inline(always)] // As for `alloc`.
     #[track_caller]
     pub fn free<T: Pod>(&self, buffer: Buffer<T>) -> std::result::Result<(), Refused<T>> {
@@ -356,7 +360,7 @@ impl Stream {
         let mut buffer = buffer;
         match self.shared.free_to_cache::<false>(buffer.place(), caller) {
             true => {
-                // Nothing is left in it.
+                // The buffer owns nothing any more.
                 std::mem::forget(buffer);
                 Ok(())
             }
@@ -377,12 +381,13 @@ impl Stream {
         freed.map_err(|(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), count) })
     }
 
-    /// Frees memory by its address, which may have come from anywhere (CUDA: `cudaFreeAsync`). Null is fine and has no
-    /// effect. A buffer that owned the memory then owns nothing. In a capture this is a free node.
+    /// Frees memory by its address, which may come from anywhere (CUDA: `cudaFreeAsync`). Null is allowed and has no
+    /// effect. A buffer that owned the memory then owns nothing. In a capture this adds a free node.
     ///
     /// # Errors
-    /// [`Invalid::Pointer`](crate::error::Invalid::Pointer) where it is not the start of a live allocation, with what
-    /// is nearest; a violation as for [`free`](Self::free). Nothing is lost either way.
+    /// Returns [`Invalid::Pointer`](crate::error::Invalid::Pointer), with what is nearest, if the address is not the
+    /// start of a live allocation. Returns a violation as for [`free`](Self::free). The memory is unchanged in both
+    /// cases.
     #[track_caller]
     pub fn free_address(&self, address: u64) -> Result<()> {
         let caller = Location::caller();
@@ -398,7 +403,7 @@ impl Stream {
             });
         });
         let capture = entered?;
-        // The address of an alloc node is not the node: a capture may free that by its name.
+        // The address of an alloc node is not the node, which a capture may free by its name.
         let is_named = capture.is_some();
         let is_node =
             |error: &Error| matches!(error.invalid(), Some(Invalid::Pointer { nearest: Nearest::OfGraph { .. }, .. }));

@@ -1,5 +1,5 @@
 //! The operations of streams, as programs call them: allocate and free, launch, copy, record, wait. Each goes to the
-//! device, or into a graph where the stream captures.
+//! device, or into a graph if the stream captures.
 
 // The documentation of `Stream` has its methods in this order.
 pub(crate) mod memory;

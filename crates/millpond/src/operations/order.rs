@@ -1,4 +1,4 @@
-//! How a program orders streams, and asks how far they are: records, waits, synchronisation.
+//! The operations by which a program orders streams and asks for their progress: records, waits, synchronisations.
 
 use std::panic::Location;
 
@@ -13,7 +13,7 @@ use crate::stream::handle::Stream;
 use crate::trace::away;
 
 impl StreamShared {
-    /// A wait for an event of another device, which may be in another trace, or in none.
+    /// Traces a wait for an event of another device, which may be in another trace, or in none.
     #[cold]
     fn trace_wait_foreign(&self, event: &Event, snapshot: &Snapshot, caller: &'static Location<'static>) {
         let (tracer, place) = (self.context.tracer.as_ref(), Place::Source(caller));
@@ -29,10 +29,10 @@ impl StreamShared {
 }
 
 impl Stream {
-    /// Records an event: everything submitted to the stream so far (CUDA: `cudaEventRecord`).
+    /// Records an event. It stands for everything submitted to the stream so far (CUDA: `cudaEventRecord`).
     ///
     /// # Errors
-    /// The stream belongs to a device that is lost, or the driver refused.
+    /// Returns an error if the device is lost or the driver refuses.
     #[track_caller]
     pub fn record(&self) -> Result<Event> {
         let (shared, caller) = (&self.shared, Location::caller());
@@ -49,12 +49,12 @@ impl Stream {
         })
     }
 
-    /// As [`record`](Self::record), with the time at which the stream gets there, for
-    /// [`Event::elapsed_since`] (CUDA: `cudaEventRecord` of an event made without `cudaEventDisableTiming`). It costs
-    /// more than an event without a time.
+    /// As [`record`](Self::record), with the time at which the stream reaches the event, for [`Event::elapsed_since`]
+    /// (CUDA: `cudaEventRecord` of an event made without `cudaEventDisableTiming`). It costs more than an event without
+    /// a time.
     ///
     /// # Errors
-    /// As of [`record`](Self::record), and [`Invalid::Uncapturable`] in a capture, which goes on.
+    /// As for [`record`](Self::record), and [`Invalid::Uncapturable`] in a capture, which goes on.
     #[track_caller]
     pub fn record_timed(&self) -> Result<Event> {
         let (shared, caller) = (&self.shared, Location::caller());
@@ -65,12 +65,12 @@ impl Stream {
         }
     }
 
-    /// Makes all later work of this stream come after the event (CUDA: `cudaStreamWaitEvent`). Costs nothing where
-    /// that is known already. The event may be of another device of the same kind.
+    /// Makes all later work of this stream come after the event (CUDA: `cudaStreamWaitEvent`). It costs nothing if that
+    /// order is known already. The event may be of another device of the same kind.
     ///
     /// # Errors
-    /// [`Invalid::NotPeers`] where the event's device is of another kind; the driver refused. A stream that captures
-    /// takes events of its own device only.
+    /// Returns [`Invalid::NotPeers`] if the event's device is of another kind, and an error if the driver refuses. A
+    /// stream that captures takes only events of its own device.
     #[track_caller]
     pub fn wait(&self, event: &Event) -> Result<()> {
         let (shared, caller) = (&self.shared, Location::caller());
@@ -110,21 +110,22 @@ impl Stream {
     }
 
     /// Waits until all work submitted to the stream so far has completed (CUDA: `cudaStreamSynchronize`). Pools may
-    /// then give idle memory back, see [`Pool::set_release_threshold`](crate::Pool::set_release_threshold).
+    /// then give idle memory back: see [`Pool::set_release_threshold`](crate::Pool::set_release_threshold).
     ///
     /// # Errors
-    /// The device is lost.
+    /// Returns an error if the device is lost.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let caller = Location::caller();
         self.shared.record_to_ask(Ask::Synchronize, caller)?.wait(caller)
     }
 
-    /// Whether all work submitted so far has completed (CUDA: `cudaStreamQuery`). A yes orders what the host submits
-    /// from then on after it.
+    /// Returns `true` if all work submitted so far has completed (CUDA: `cudaStreamQuery`). Then everything that the
+    /// host submits from now on comes after that work.
     ///
     /// # Errors
-    /// The device is lost; it is not asked again about what is known to have completed.
+    /// Returns an error if the device is lost. The device is not asked again about work that is known to have
+    /// completed.
     #[track_caller]
     pub fn is_idle(&self) -> Result<bool> {
         let caller = Location::caller();

@@ -1,7 +1,7 @@
-//! Copies between device memory and pinned host memory: neither side is staged, and the host goes on meanwhile.
+//! Copies between device memory and pinned host memory. Neither side is staged, and the host goes on meanwhile.
 //!
-//! Knows accesses. Both sides are uses at one point of the stream, judged and recorded as those of a launch: the pinned
-//! side as well, so that copies of two streams need an order there, too. What the host may do is in
+//! Depends on accesses. Both sides are uses at one point of the stream, checked and recorded as those of a launch. That
+//! includes the pinned side, so copies on two streams need an order there, too. The rules for the host are in
 //! `stream/host_memory.rs`.
 
 use std::panic::Location;
@@ -20,21 +20,21 @@ use crate::stream::payload::To;
 
 impl Stream {
     /// Copies pinned host memory to the device, in stream order (CUDA: `cudaMemcpyAsync`, host to device, from
-    /// page-locked memory). Returns at once: until the copy has completed, the host may read the pinned memory and not
+    /// page-locked memory). Returns at once. Until the copy has completed, the host may read the pinned memory but not
     /// write it.
     ///
     /// # Errors
-    /// [`Invalid::Length`](crate::error::Invalid::Length) where the two sides differ,
-    /// [`Invalid::OtherDevice`](crate::error::Invalid::OtherDevice) for pinned memory of another device; a violation as
-    /// for [`launch`](Self::launch), of either side; [`Invalid::Uncapturable`] in a capture, which goes on: there
-    /// [`copy_from_host`](Self::copy_from_host) becomes a node.
+    /// Returns [`Invalid::Length`](crate::error::Invalid::Length) if the lengths of the two sides differ, and
+    /// [`Invalid::OtherDevice`](crate::error::Invalid::OtherDevice) for pinned memory of another device. Returns a
+    /// violation of either side, as for [`launch`](Self::launch). Returns [`Invalid::Uncapturable`] in a capture, which
+    /// goes on: there use [`copy_from_host`](Self::copy_from_host), which becomes a node.
     #[track_caller]
     pub fn copy_from_pinned<T: Pod>(&self, to: Write<'_, T>, from: PinnedRead<'_, T>) -> Result<()> {
         self.copy_pinned("copy_from_pinned", from.0, to, CopyKind::HostToDevice)
     }
 
     /// Copies device memory to pinned host memory, in stream order (CUDA: `cudaMemcpyAsync`, device to host, to
-    /// page-locked memory). Returns at once: once the host has synchronised with the copy it may read what was copied.
+    /// page-locked memory). Returns at once. Once the host has synchronised with the copy, it may read what was copied.
     ///
     /// # Errors
     /// As for [`copy_from_pinned`](Self::copy_from_pinned).
@@ -57,7 +57,7 @@ impl Stream {
         shared.operate(&(from, to), Job::Copy, Location::caller(), |goes| match (bytes, goes) {
             (_, To::Graph(..)) => Err(Invalid::Uncapturable { call }.into()),
             (0, _) => Ok(()),
-            // The pinned side lives until the copy has completed (pinned-after-copies).
+            // The pinned side stays until the copy has completed (pinned-after-copies).
             (_, To::Device((from, to))) => {
                 Ok(shell::submit_copy(&shared.context, shared.raw, to.address, from.address, bytes, kind)?)
             }

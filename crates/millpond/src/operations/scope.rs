@@ -1,16 +1,17 @@
-//! Launches that borrow from their caller: all of them have ended before the scope returns.
+//! Launches of closures that borrow from their caller: all of them have ended before the scope returns.
 //!
-//! Simple version: a guard that waits when it is dropped. It can be forgotten, and then the borrow ends while a kernel
-//! goes on to use it. Departure, as `std::thread::scope`: there is no guard; a closure gets the scope, and the call
-//! that runs that closure waits, also where it panics. The kernel is given to the stream as if it borrowed nothing.
+//! Simple version: a guard that waits when it is dropped. But it can be forgotten, and then the borrow ends while a
+//! kernel still uses it. Departure, as in `std::thread::scope`: there is no guard. A closure gets the scope, and the
+//! call that runs the closure waits, also if it panics. The kernel is submitted to the stream as if it borrowed
+//! nothing.
 //!
-//! A kernel may launch into its own scope, so that one wait for the stream is not enough: it is waited for until all
-//! counts are back. Work of a stream must not wait for that stream: a scope that is opened within a kernel first waits
-//! for what the stream has, which says so, with nothing borrowed yet.
+//! A kernel may launch into its own scope, so one wait for the stream is not enough: the scope waits until all counts
+//! are back. Work of a stream must not wait for that stream. So a scope that is opened within a kernel first waits for
+//! the work of the stream, while nothing is borrowed yet. That wait returns the error.
 //!
 //! Invariant **scoped**: a kernel of the scope, with all that it captures, is dropped before its count is given back,
-//! and the scope returns only once all counts are back. Kernels run once or are dropped unrun: where the launch is
-//! refused, at once; where the device is lost, by the device (lost-for-good).
+//! and the scope returns only once all counts are back. Kernels run once or are dropped without a run: at once if the
+//! launch is refused, and by the device if that is lost (lost-for-good).
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -28,10 +29,10 @@ use crate::names::error::Result;
 use crate::state::access::{self, Access};
 use crate::stream::handle::Stream;
 
-/// How long the scope sleeps until it looks whether a kernel has launched another.
+/// The time that the scope sleeps before it checks if a kernel has launched another.
 const LOOK_AGAIN: Duration = Duration::from_micros(50);
 
-/// The launches of a [`Stream::scope`]: closures that may borrow what outlives the scope.
+/// The launches of a [`Stream::scope`]: closures that may borrow values that outlive the scope.
 ///
 /// ```
 /// # fn main() -> millpond::Result<()> {
@@ -50,7 +51,7 @@ const LOOK_AGAIN: Duration = Duration::from_micros(50);
 pub struct Scope<'scope, 'env: 'scope> {
     stream: Stream,
     pending: Arc<Pending>,
-    // Neither lifetime may be made shorter or longer.
+    // Makes both lifetimes invariant: neither can be made shorter or longer.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
 }
@@ -61,15 +62,15 @@ impl fmt::Debug for Scope<'_, '_> {
     }
 }
 
-/// How many kernels are not dropped yet, and who waits for that.
+/// The number of kernels that are not dropped yet, and the thread that waits for them.
 struct Pending {
     count: AtomicUsize,
     owner: Thread,
 }
 
 impl Pending {
-    /// Waits until all kernels are dropped. What they borrow must not end before them: where they never will be,
-    /// nothing is left but to abort.
+    /// Waits until all kernels are dropped. Values that they borrow must not end before them: if the kernels will never
+    /// be dropped, the process is aborted.
     fn wait(&self, stream: &Stream) {
         while self.is_used() {
             if process::is_forked() {
@@ -92,7 +93,7 @@ impl Pending {
     }
 }
 
-/// One count; given back when it is dropped.
+/// A count of one kernel. It is given back when this is dropped.
 struct Counted(Arc<Pending>);
 
 impl Counted {
@@ -110,27 +111,27 @@ impl Drop for Counted {
     }
 }
 
-/// A kernel with its count, which is dropped after it.
+/// A kernel with its count, which is dropped after the kernel.
 struct Scoped<K> {
     kernel: K,
     counted: Counted,
 }
 
-/// A kernel that borrows, as the device's work, which does not.
+/// Makes work of the device, which borrows nothing, from a kernel that borrows.
 fn task<'scope, A: Access>(place: A::Place, scoped: Scoped<impl for<'a> FnOnce(A::Slice<'a>) + Send + 'scope>) -> Task {
     let task = access::task::<A>(place, move |slices| {
-        // All of it is captured, so that what is not run is dropped in the order of its fields.
+        // The whole struct is captured, so that a kernel that is not run is dropped in the order of the fields.
         let scoped = scoped;
         let Scoped { kernel, counted } = scoped;
         kernel(slices);
         drop(counted);
     });
-    // SAFETY: only a lifetime differs, and the kernel is gone before that ends (scoped).
+    // SAFETY: only a lifetime differs, and the kernel is dropped before that lifetime ends (scoped).
     unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + 'scope>, Task>(task) }
 }
 
 impl<'scope> Scope<'scope, '_> {
-    /// As [`Stream::launch_once`], for a closure that may borrow what outlives the scope.
+    /// As [`Stream::launch_once`], for a closure that may borrow values that outlive the scope.
     ///
     /// # Errors
     /// As for [`Stream::launch_once`].
@@ -146,8 +147,8 @@ impl<'scope> Scope<'scope, '_> {
 }
 
 impl Stream {
-    /// Launches closures that borrow from their caller: all of them have ended, and the host has synchronised with the
-    /// stream, when this returns.
+    /// Launches closures that borrow from their caller. When this returns, all of them have ended, and the host has
+    /// synchronised with the stream.
     ///
     /// ```
     /// # fn main() -> millpond::Result<()> {
@@ -162,14 +163,14 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// What the closure returns; else as of [`synchronize`](Self::synchronize). Within a kernel of the same stream the
-    /// closure is not called, and the error says that the scope would wait for itself; with a seeded schedule also
-    /// within a kernel that the stream waits for. With threads that waits for ever, as
-    /// [`synchronize`](Self::synchronize) does.
+    /// Returns the error of the closure, or else an error as for [`synchronize`](Self::synchronize). Within a kernel of
+    /// the same stream the closure is not called, and the error says that the scope would wait for itself. With a
+    /// seeded schedule that is also so within a kernel that the stream waits for. With threads that call waits for
+    /// ever, as [`synchronize`](Self::synchronize) does.
     ///
     /// # Aborts
-    /// With a seeded schedule, where the closure makes the stream wait for the kernel that it is called in, and
-    /// launches behind that: the launches cannot run, and what they borrow must not end.
+    /// Aborts the process, with a seeded schedule, if the closure makes the stream wait for the kernel that it is
+    /// called in, and launches behind that: the launches cannot run, and what they borrow must not end.
     #[track_caller]
     pub fn scope<'env, T>(
         &self,
@@ -183,8 +184,8 @@ impl Stream {
         let launched = catch_unwind(AssertUnwindSafe(|| launches(&scope)));
         pending.wait(self);
         let launched = launched.unwrap_or_else(|panic| resume_unwind(panic));
-        // Also where the closure returned an error, which goes before one of this. A capture has refused its launches:
-        // it goes on, and there is nothing to wait for.
+        // Synchronise also if the closure returned an error, which takes precedence over an error of this. But a
+        // capture has refused its launches: it goes on, and there is nothing to wait for.
         if launched.is_err() && self.is_capturing().unwrap_or(false) {
             return launched;
         }
@@ -194,8 +195,8 @@ impl Stream {
         Ok(done)
     }
 
-    /// Waits for what the device has in the stream, whether or not the program captures it now: where no threads run
-    /// the streams, those who wait do. What a lost device has not run it has dropped.
+    /// Waits for the work that the device has in the stream, whether or not the program captures it now. If no threads
+    /// run the streams, the waiting thread does. A lost device has dropped the work that it has not run.
     fn run_out(&self) -> millpond_driver::Result<()> {
         let (context, raw) = (&self.shared.context, self.shared.raw);
         let event = DeviceEvent::new(context.driver.record(raw)?, &context.driver);

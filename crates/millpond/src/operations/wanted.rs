@@ -1,7 +1,7 @@
-//! What a launch does to each allocation: found by its name, and judged.
+//! The uses of a launch: each allocation is found by its name, and each use is checked.
 //!
-//! Knows accesses and lives. Of several violations the first in declared order is reported, whatever the order of the
-//! locks.
+//! Depends on accesses and lifetimes. Of several violations the first in declared order is reported, whatever the order
+//! of the locks.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -24,14 +24,14 @@ use crate::state::stream::{State, StreamShared};
 use crate::stream::release::not_launched;
 use crate::sync::garbage::Garbage;
 
-/// What a launch does to one allocation.
+/// A use of one allocation by a launch.
 #[derive(Debug)]
 pub(crate) struct Wanted<'b> {
     pub(crate) allocation: Held<'b>,
     pub(crate) generation: u64,
     pub(crate) act: Act,
     pub(crate) part: Part,
-    /// Place among the declared accesses.
+    /// The place among the declared accesses.
     pub(crate) at: usize,
 }
 
@@ -42,7 +42,7 @@ impl Wanted<'_> {
     }
 }
 
-/// An allocation that a buffer keeps, or that was looked up.
+/// An allocation that is borrowed from a buffer, or was looked up.
 #[derive(Debug)]
 pub(crate) enum Held<'b> {
     Borrowed(&'b Arc<Allocation>),
@@ -58,7 +58,7 @@ impl Held<'_> {
     }
 }
 
-/// The place of each access's allocation among the different ones; accesses are sorted by allocation.
+/// Returns, for each access, the place of its allocation among the distinct ones. Accesses are sorted by allocation.
 #[inline]
 pub(crate) fn places(wanted: &[Wanted<'_>]) -> Few<usize> {
     let mut place = 0;
@@ -69,7 +69,8 @@ pub(crate) fn places(wanted: &[Wanted<'_>]) -> Few<usize> {
     (0..wanted.len()).map(next).collect()
 }
 
-/// The lives of the different allocations, locked in the order of their numbers, and which of them each access has.
+/// Locks the lifetimes of the distinct allocations, in the order of their numbers. Returns the place of each access's
+/// lifetime among them, and the locked lifetimes.
 #[inline]
 pub(crate) fn lives<'w>(wanted: &'w [Wanted<'_>]) -> (Few<usize>, Few<BiasedGuard<'w, Life>>) {
     let places = places(wanted);
@@ -82,9 +83,9 @@ pub(crate) fn lives<'w>(wanted: &'w [Wanted<'_>]) -> (Few<usize>, Few<BiasedGuar
     (places, lives)
 }
 
-/// Merges reads of the same bytes; accesses are sorted by allocation, and by their first byte. Returns what is wrong
-/// with them: names of lives that have ended, as `stale_name` says it, with their places among the declared accesses;
-/// and bytes that are written and named twice, where the job may not do that.
+/// Merges equal accesses of the same bytes. Accesses are sorted by allocation and by their first byte. Returns the
+/// errors of names whose lifetimes have ended, as `stale_name` makes them, with their places among the declared
+/// accesses, and the error for bytes that are written and named twice, if the job may not do that.
 #[inline]
 pub(crate) fn merge<A: Access>(
     job: Job,
@@ -118,7 +119,8 @@ pub(crate) fn merge<A: Access>(
     (refused, aliased)
 }
 
-/// Adds what other devices do not grant: that is said of an access before its order, and after that it is freed.
+/// Adds the accesses that other devices do not grant. For one access, that error replaces a wrong order, but not a use
+/// after the free.
 #[cold]
 fn add_no_access(refused: &mut Vec<(usize, Error)>, no_access: Vec<(usize, Error)>) {
     let is_gone = |error: &Error| error.violation().is_none_or(|it| it.kind == Kind::UseAfterFree);
@@ -131,8 +133,8 @@ fn add_no_access(refused: &mut Vec<(usize, Error)>, no_access: Vec<(usize, Error
     }
 }
 
-/// What an operation is refused with: the first in declared order, whatever the order of the locks, with what else the
-/// others miss. `no_access` is what other devices do not grant, where any has a part.
+/// Returns the error that an operation is refused with: the first in declared order, whatever the order of the locks,
+/// joined with what else the others miss. `no_access` has what other devices do not grant, if any of them is involved.
 #[inline]
 pub(crate) fn first(mut refused: Vec<(usize, Error)>, no_access: Option<Vec<(usize, Error)>>) -> Option<Error> {
     if let Some(no_access) = no_access {
@@ -148,13 +150,14 @@ pub(crate) fn first(mut refused: Vec<(usize, Error)>, no_access: Option<Vec<(usi
     Some(first)
 }
 
-/// Whether one launch names two lives of an allocation: one of them has ended, and its place was used again.
+/// Returns `true` if one launch names two lifetimes of an allocation: one of them has ended, and its place was used
+/// again.
 fn is_stale_name(pair: &[Wanted<'_>]) -> bool {
     pair[0].is_of(&pair[1]) && pair[0].generation != pair[1].generation
 }
 
 impl StreamShared {
-    /// Whether an allocation may be used so at the stream's next point.
+    /// Checks that an allocation may be used in this way at the stream's next point.
     #[inline]
     pub(crate) fn judge(
         &self,
@@ -181,7 +184,7 @@ impl StreamShared {
         })
     }
 
-    /// An access by a name of a life before the present one.
+    /// Returns the error for an access by the name of a lifetime before the present one.
     #[cold]
     pub(crate) fn stale_name(
         &self,
@@ -194,8 +197,8 @@ impl StreamShared {
         wanted.allocation.get().stale_name(life, wanted.generation, side(wanted.allocation.get().device, later)).into()
     }
 
-    /// Finds the allocations of all declared accesses, sorted as their locks are taken: the address of each access, and
-    /// what could not be found, by the operation at `later`.
+    /// Finds the allocations of all declared accesses, for the operation at `later`, and sorts them in the order of
+    /// their locks. Returns the address of each access, and the error of the first access that could not be found.
     #[inline]
     pub(crate) fn want_all<'b>(
         &self,
@@ -267,7 +270,7 @@ impl StreamShared {
 }
 
 impl Context {
-    /// The allocation that a view of this device names.
+    /// Returns the allocation that a view of this device names.
     #[cold]
     pub(crate) fn resolve(&self, named: Named) -> Result<Arc<Allocation>> {
         let Some(id) = named.pool else {

@@ -1,11 +1,11 @@
-//! Accesses: what a launch says it will do to memory, and the slices it gets for saying so.
+//! Accesses: the uses of memory that a launch declares, and the slices that it gets for them.
 //!
-//! Declaring an access is the only way from a buffer to its bytes. Knows allocations and addresses; whether an access
-//! is right is decided in `operations/launch.rs`, before any slice is made. One of the files of this crate with
-//! `unsafe`: making a slice of checked memory.
+//! Declaring an access is the only way from a buffer to its bytes. Depends on allocations and addresses. Accesses are
+//! checked in `operations/launch.rs`, before any slice is made. This is one of the files of this crate with `unsafe`:
+//! it makes slices of checked memory.
 //!
 //! Invariant **exclusive-write**: while a launch that writes bytes of an allocation runs, no other work of the device
-//! touches them: unordered conflicting uses are refused when they are declared, and one launch may not both write bytes
+//! touches them. Unordered conflicting uses are refused when they are declared, and one launch may not both write bytes
 //! and otherwise use them.
 
 use std::marker::PhantomData;
@@ -23,19 +23,20 @@ use crate::state::named::Named;
 use crate::state::named::NodeName;
 use crate::state::running::Running;
 
-/// Nearly all launches declare few accesses.
+/// A list that is short for nearly all launches.
 pub(crate) type Few<T> = SmallVec<[T; 4]>;
 
-/// Whose memory: a buffer at hand, or a name to look up.
+/// The memory of an access: a buffer at hand, or a name to look up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'b> {
     /// No memory, for elements without bytes: an empty buffer.
     Empty,
-    /// Elements that have bytes, and that there is no memory for: refused.
+    /// No memory, for elements that have bytes: refused.
     Nothing,
     Owned(&'b Owned),
     Named(Option<Named>),
-    /// The memory of an alloc node: in a graph as it will be, else its life of now.
+    /// The memory of an alloc node: in a graph the memory that a launch will allocate, otherwise the memory that is
+    /// live now.
     Node(NodeName),
 }
 
@@ -51,16 +52,16 @@ impl<'b> Source<'b> {
 pub struct Declared<'b> {
     pub(crate) act: Act,
     pub(crate) source: Source<'b>,
-    /// Which bytes of the allocation; without any it is not an access.
+    /// The bytes of the allocation. Without any it is not an access.
     pub(crate) part: Option<Part>,
 }
 
-/// Declared elements on the device: where they are, for kernels that take addresses.
+/// Declared elements on the device: their address and number, for kernels that take addresses.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Elements<T> {
-    /// The address of the first; 0 where there are none.
+    /// The address of the first element, or 0 if there are none.
     pub address: u64,
-    /// How many.
+    /// The number of elements.
     pub len: usize,
     element: PhantomData<fn() -> T>,
 }
@@ -73,37 +74,37 @@ impl<T> Clone for Elements<T> {
 
 impl<T> Copy for Elements<T> {}
 
-/// What can be declared to a launch: [`Read`], [`Write`], and tuples, arrays or vectors of them.
+/// An access that can be declared to a launch: [`Read`], [`Write`], and tuples, arrays or vectors of them.
 ///
-/// Sealed: the slices are sound because only this crate says what they are made of.
+/// Sealed: the slices are sound because only this crate defines what they are made of.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` declares no access to memory",
     label = "not `x.read()`, `x.write()`, or several of them",
     note = "a launch takes `x.read()` or `x.write()` of buffers and views, tuples of up to eight, arrays and vectors"
 )]
 pub trait Access: sealed::Sealed {
-    /// What the closure gets: `&[T]` for a read, `&mut [T]` for a write.
+    /// The argument of the closure: `&[T]` for a read, `&mut [T]` for a write.
     type Slice<'a>;
-    /// What a foreign kernel gets: addresses and lengths.
+    /// The argument of a foreign kernel: addresses and lengths.
     type Place: Clone + Send + 'static;
 
-    /// Tells each access in order.
+    /// Passes each access to `tell`, in order.
     #[doc(hidden)]
     fn declare<'s>(&'s self, tell: &mut dyn FnMut(Declared<'s>));
 
-    /// The places, given the address of each declared access in order.
+    /// Returns the places, given the address of each declared access in order.
     #[doc(hidden)]
     fn place(&self, address: &mut dyn FnMut() -> u64) -> Self::Place;
 
-    /// The same places with other addresses, one for each declared access in order.
+    /// Returns the same places with other addresses, one for each declared access in order.
     #[doc(hidden)]
     fn moved(place: Self::Place, address: &mut dyn FnMut() -> u64) -> Self::Place;
 
-    /// Tells each slice at the places: its address, its bytes, and whether it may be written.
+    /// Passes each slice at the places to `tell`: its address, its bytes, and `true` if it may be written.
     #[doc(hidden)]
     fn ranges(place: &Self::Place, tell: &mut dyn FnMut(u64, u64, bool));
 
-    /// The slices at the places.
+    /// Makes the slices at the places.
     ///
     /// # Safety
     /// For `'a` the memory is mapped, no other work writes it, and for a [`Write`] no other work reads it
@@ -112,13 +113,13 @@ pub trait Access: sealed::Sealed {
     unsafe fn slices<'a>(place: Self::Place) -> Self::Slice<'a>;
 }
 
-/// The places of accesses at the addresses of what they declared.
+/// Returns the places of accesses at the addresses of what they declared.
 #[inline]
 pub(crate) fn placed<A: Access>(accesses: &A, addresses: impl Iterator<Item = u64>) -> A::Place {
     in_order(addresses, |address| accesses.place(address))
 }
 
-/// Hands out an address for each declared access: one too few or too many would make slices of other memory.
+/// Passes one address to each declared access. One too few or too many would make slices of other memory.
 #[inline]
 fn in_order<R>(mut addresses: impl Iterator<Item = u64>, give: impl FnOnce(&mut dyn FnMut() -> u64) -> R) -> R {
     let given = give(&mut || addresses.next().expect("an address for each access"));
@@ -146,20 +147,21 @@ macro_rules! access {
                 Self { source, span }
             }
 
-            /// A part of it, by elements: of what has no [`View`](crate::View), as the memory of an alloc node.
+            /// Returns a part of the access, as a range of elements. This is for memory that has no
+            /// [`View`](crate::View), such as the memory of an alloc node.
             ///
             /// # Errors
-            /// The range is not within it.
+            /// Returns an error if the range is not within the access.
             pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
                 Ok(Self { span: self.span.range(range)?, ..self })
             }
 
-            /// The bytes of what is declared.
+            /// Returns the size of the declared elements, in bytes.
             pub(crate) fn bytes(&self) -> u64 {
                 self.span.count().bytes()
             }
 
-            /// The number of declared elements.
+            /// Returns the number of declared elements.
             #[allow(clippy::len_without_is_empty)]
             pub fn len(&self) -> usize {
                 self.span.count().len()
@@ -200,13 +202,13 @@ macro_rules! access {
 
             #[inline]
             unsafe fn slices<'a>(place: Elements<T>) -> $slice {
-                // Without bytes there is no memory, whatever the length.
+                // Elements without bytes have no memory, whatever the length.
                 let start = match place.address {
                     0 => std::ptr::NonNull::<T>::dangling().as_ptr(),
                     _ => place.address as *mut T,
                 };
                 // SAFETY: the address is that of `len` elements of a live block, aligned to the grain of 512 B or more
-                // (countable), and any bytes are a `T: Pod`; the caller promises the rest (exclusive-write).
+                // (countable), and any bytes are a `T: Pod`. The caller promises the rest (exclusive-write).
                 unsafe { $make(start, place.len) }
             }
         }
@@ -214,12 +216,12 @@ macro_rules! access {
 }
 
 access! {
-    /// Declares a read: the launch gets `&[T]`.
+    /// A declared read: the launch gets `&[T]`.
     Read, Act::Read, &'a [T], |start: *mut T, len| std::slice::from_raw_parts(start.cast_const(), len)
 }
 
 access! {
-    /// Declares a write, or a read and a write: the launch gets `&mut [T]`.
+    /// A declared write, or read and write: the launch gets `&mut [T]`.
     Write, Act::Write, &'a mut [T], |start: *mut T, len| std::slice::from_raw_parts_mut(start, len)
 }
 
@@ -334,7 +336,7 @@ impl<A: Access> Access for Vec<A> {
     }
 }
 
-/// A kernel with its slices, to be run by every launch of a graph.
+/// Makes the closure that runs a kernel with its slices at every launch of a graph.
 pub(crate) fn repeated<A: Access>(
     place: A::Place,
     mut kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
@@ -346,10 +348,10 @@ pub(crate) fn repeated<A: Access>(
     })
 }
 
-/// A kernel that runs once it is given the addresses of its accesses, in order.
+/// A kernel that runs with the addresses of its accesses, given in order.
 pub(crate) type Movable = Box<dyn FnMut(&[u64]) + Send>;
 
-/// A kernel whose places are given by each instance of a graph.
+/// Makes a kernel whose places are given by each instance of a graph.
 pub(crate) fn movable<A: Access>(
     place: A::Place,
     mut kernel: impl for<'a> FnMut(A::Slice<'a>) + Send + 'static,
@@ -362,15 +364,16 @@ pub(crate) fn movable<A: Access>(
     })
 }
 
-/// The closure of a launch, with its slices, ready to run on the device.
+/// Returns the closure of a launch, with its slices, ready to run on the device.
 pub(crate) fn task<'k, A: Access>(
     place: A::Place,
     kernel: impl for<'a> FnOnce(A::Slice<'a>) + Send + 'k,
 ) -> Box<dyn FnOnce() + Send + 'k> {
     Box::new(move || {
         let _running = Running::of::<A>(&place);
-        // SAFETY: the launch was checked and recorded before it was submitted: its memory is live until after it, and
-        // what conflicts with it is ordered before or after (exclusive-write). The slices do not outlive the call.
+        // SAFETY: the launch was checked before it was submitted, and it is recorded before the locks of its memory are
+        // released. So its memory is live until after it, and what conflicts with it is ordered before or after
+        // (exclusive-write). The slices do not outlive the call.
         kernel(unsafe { A::slices(place) });
     })
 }

@@ -1,7 +1,7 @@
-//! Bytes that an operation names twice, once to write them: what may do so.
+//! Bytes that an operation names twice, once to write them: the kinds of work that may do so.
 //!
-//! CUDA lets a kernel read and write the same bytes. Slices of Rust do not, and a copy between overlapping bytes is
-//! undefined. Knows no allocation.
+//! CUDA lets a kernel read and write the same bytes. Slices of Rust do not allow that, and a copy between overlapping
+//! bytes is undefined. Depends on no allocation.
 
 use millpond_core::check::{Finding, Side};
 use millpond_core::op::{Act, Part, Trust, aliased_with, find_aliased};
@@ -9,41 +9,41 @@ use millpond_core::op::{Act, Part, Trust, aliased_with, find_aliased};
 use crate::names::error::{Error, Invalid};
 use crate::state::access::Access;
 
-/// What uses the declared memory.
+/// The kind of work that uses the declared memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Job {
-    /// A closure, which is given slices.
+    /// A closure, which gets slices.
     Closure,
     /// A copy between what it reads and what it writes.
     Copy,
-    /// Nothing that is given the memory, or one fill.
+    /// A declaration, which gives the memory to no work, or one fill.
     Declared,
-    /// Foreign code, which is given addresses. Its unordered accesses pass.
+    /// Foreign code, which gets addresses. Its unordered accesses are allowed.
     Foreign,
-    /// As `Foreign`, of an adaptor that makes slices of its own of them.
+    /// As `Foreign`, for an adaptor that makes its own slices of them.
     ForeignSlices,
 }
 
 impl Job {
-    /// Whether unordered accesses of one allocation pass: they may touch different bytes.
+    /// Returns `true` if unordered accesses of one allocation are allowed: they may touch different bytes.
     pub(crate) fn may_race(self) -> bool {
         matches!(self, Job::Foreign | Job::ForeignSlices)
     }
 
-    /// What is believed of it.
+    /// Returns how much of it is believed without a check.
     pub(crate) fn trust(self) -> Trust {
         if self.may_race() { Trust::Races } else { Trust::None }
     }
 
-    /// The place of the first access that may not be beside those before it: of accesses sorted by their memory and
-    /// their first byte.
+    /// Returns the place of the first access that may not stand beside those before it. The accesses are sorted by
+    /// their memory and their first byte.
     #[inline]
     pub(crate) fn find_aliased<A: Access, M: PartialEq>(
         self,
         accesses: impl Iterator<Item = (M, Act, Part)>,
     ) -> Option<usize> {
         let may_alias = match self {
-            // Slices have a size: accesses that make none only say what is used.
+            // Slices have a size. Accesses that make none only declare what is used.
             Job::Closure | Job::ForeignSlices => size_of::<A::Slice<'static>>() == 0,
             Job::Copy => false,
             Job::Declared | Job::Foreign => true,

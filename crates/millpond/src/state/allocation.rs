@@ -1,10 +1,10 @@
 //! One entry of a pool's table: it holds one allocation after another.
 //!
-//! An [`Allocation`] is made once and serves for ever: with one block after another, and within a block with one *life*
-//! after another, while it passes between the program and a stream's cache without any shared lock. A generation tells
-//! the lives apart.
+//! An [`Allocation`] is made once and serves for ever: with one block after another, and within a block with one
+//! lifetime (a *life*) after another, while it passes between the program and a stream's cache without any shared lock.
+//! The generation tells these lifetimes apart.
 //!
-//! Invariant **one-owner**: an allocation is with exactly one of: a live buffer, a cache, or the table's vacant
+//! Invariant **one-owner**: an allocation is owned by exactly one of: a live buffer, a cache, or the table's vacant
 //! entries. The pool's table refers to it only to answer questions about pointers and views.
 
 use std::fmt;
@@ -33,15 +33,15 @@ use crate::sync::ranks;
 use crate::trace::callers;
 use crate::trace::tracer::Tracer;
 
-/// An entry: its fixed part. Blocks and lives pass through [`life`](Allocation::life).
+/// The fixed part of an entry. Its blocks and lifetimes change, and are in [`life`](Allocation::life).
 #[repr(C, align(128))] // No cache line is shared with another entry, which another stream may serve.
 pub(crate) struct Allocation {
     pub(crate) origin: Origin,
-    /// Where the block of a pool begins, for who owns it.
+    /// The first address of its block of a pool, for the owner.
     address: AtomicU64,
     /// That block.
     block: AtomicU32,
-    /// Its place in the table of where it is from.
+    /// Its index in the table of its origin.
     pub(crate) index: u32,
     pub(crate) id: AllocId,
     /// The number of its device.
@@ -49,27 +49,27 @@ pub(crate) struct Allocation {
     life: Biased<ranks::Life, Life>,
 }
 
-/// One life of an allocation, in one block. What each alloc and free needs comes first, so that it is two pairs of
-/// cache lines with what is fixed; the uses are last.
+/// One lifetime of an allocation, in one block. The fields that each allocation and free needs come first, so that
+/// together with the fixed part they are two pairs of cache lines. The uses are last.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Life {
     pub(crate) generation: u64,
-    /// Bytes as asked for.
+    /// The size in bytes, as requested.
     pub(crate) bytes: u64,
-    /// Other processes that hold it.
+    /// The other processes that hold it.
     pub(crate) lent: Option<Box<Lent>>,
-    /// Its addresses, rounded up to the pool's grain.
+    /// The addresses, rounded up to the pool's grain.
     pub(crate) range: Range,
-    /// The stream that took the block from the heap: where a drop frees it.
+    /// The stream that took the block from the heap. A drop frees the block there.
     pub(crate) home: Weak<StreamShared>,
     pub(crate) name: Option<Arc<str>>,
-    /// The free, once it has happened; until then that of the life before.
+    /// The free, once it has happened. Until then, the free of the lifetime before.
     pub(crate) freed: Freed,
     pub(crate) history: History,
 }
 
-/// What the program owns: one life of an allocation, and where it is.
+/// One lifetime of an allocation, owned by the program, and its address.
 #[derive(Debug)]
 pub(crate) struct Owned {
     pub(crate) allocation: Arc<Allocation>,
@@ -84,7 +84,7 @@ impl Clone for Owned {
     }
 }
 
-/// A life that has begun.
+/// Owns a lifetime that has begun.
 impl From<(Arc<Allocation>, u64)> for Owned {
     #[inline]
     fn from((allocation, generation): (Arc<Allocation>, u64)) -> Self {
@@ -93,8 +93,8 @@ impl From<(Arc<Allocation>, u64)> for Owned {
 }
 
 impl Owned {
-    /// Gives the life a name, for messages, where it goes on: whether it does. Where it is allocated in a capture, its
-    /// alloc node has the name, too.
+    /// Gives the lifetime a name, for messages, if it goes on. Returns `true` if it does. If it was allocated in a
+    /// capture, its alloc node gets the name, too.
     pub(crate) fn set_name(&self, name: &str) -> bool {
         let name: Arc<str> = name.into();
         let Self { allocation, generation, .. } = self;
@@ -122,7 +122,7 @@ impl fmt::Debug for Allocation {
 }
 
 impl Allocation {
-    /// An entry that has had no life yet.
+    /// Makes an entry that has had no lifetime yet.
     pub(crate) fn new(number: Number, index: u32, device: u32, origin: Origin) -> Self {
         let Number { id, generation } = number;
         let nowhere = Use { point: Point { chain: ChainIndex(0), seq: 0 }, site: Site::default() };
@@ -147,49 +147,49 @@ impl Allocation {
         }
     }
 
-    /// Tells it from all others, and says in which order several are locked.
+    /// Returns a key that identifies the allocation. Several allocations are locked in the order of their keys.
     #[inline]
     pub(crate) fn key(&self) -> (u32, AllocId) {
         (self.device, self.id)
     }
 
-    /// Where its block begins. It changes while the heap has it.
+    /// Returns the first address of its block. It changes while the heap has the allocation.
     #[inline]
     pub(crate) fn address(&self) -> u64 {
         self.address.load(Ordering::Relaxed)
     }
 
-    /// The block that it has of a pool.
+    /// Returns its block of a pool.
     #[inline]
     pub(crate) fn block(&self) -> BlockId {
         BlockId(self.block.load(Ordering::Relaxed))
     }
 
-    /// It is at `address`, and has no block.
+    /// Sets the address of an allocation that has no block.
     pub(crate) fn set_address(&self, address: u64) {
         self.address.store(address, Ordering::Relaxed);
     }
 
-    /// It has another block, which begins at `address`.
+    /// Sets another block, which begins at `address`.
     #[inline]
     pub(crate) fn set_block(&self, block: BlockId, address: u64) {
         self.block.store(block.0, Ordering::Relaxed);
         self.address.store(address, Ordering::Relaxed);
     }
 
-    /// The present life, to look at or to change.
+    /// Locks the present lifetime, to look at it or to change it.
     #[inline]
     pub(crate) fn life(&self) -> BiasedGuard<'_, Life> {
         self.life.lock()
     }
 
-    /// The free of a life from before the present one, if that was the last one and the present one goes on.
+    /// Returns the free of an earlier lifetime, if that was the last one and the present one goes on.
     #[cold]
     pub(crate) fn free_of(&self, life: &Life, generation: u64) -> Option<Use> {
         life.freed.before().filter(|_| life.generation.wrapping_sub(generation) == 1)
     }
 
-    /// An act on a life from before the present one.
+    /// Returns the finding for an act on an earlier lifetime.
     #[cold]
     pub(crate) fn stale_name(&self, life: &Life, generation: u64, later: Side) -> Finding {
         let freed = self.free_of(life, generation).map(|free| side(self.device, free.site));
@@ -197,12 +197,12 @@ impl Allocation {
         Finding::stale_name(Subject { bytes: 0, name: None, ..self.subject(life) }, freed, Some(anew), later)
     }
 
-    /// What a violation says it is about.
+    /// Returns the subject of a violation.
     pub(crate) fn subject(&self, life: &Life) -> Subject {
         Subject { id: self.id, bytes: life.bytes, name: life.name.as_deref().map(str::to_owned) }
     }
 
-    /// What writes down what is done to it, where that is asked for. Memory of a capture is its graph's.
+    /// Returns the tracer of what is done to it, if that is traced. Memory of a capture is its graph's.
     pub(crate) fn tracer(&self) -> Option<&Tracer> {
         match &self.origin {
             Origin::Pool(pool) => pool.context.tracer.as_deref(),
@@ -213,7 +213,7 @@ impl Allocation {
         }
     }
 
-    /// Its pool, for what rests in caches and in heaps: that is from pools.
+    /// Returns its pool, for an allocation in a cache or a heap: those are from pools.
     #[inline]
     pub(crate) fn pool(&self) -> &Arc<PoolShared> {
         match &self.origin {
@@ -222,19 +222,19 @@ impl Allocation {
         }
     }
 
-    /// Whether it is memory of another process.
+    /// Returns `true` if it is memory of another process.
     #[inline]
     pub(crate) fn is_import(&self) -> bool {
         matches!(self.origin, Origin::Imported(_))
     }
 
-    /// Whether it is memory of another process that may not be written to.
+    /// Returns `true` if it is memory of another process that may not be written.
     #[inline]
     pub(crate) fn is_read_only(&self) -> bool {
         matches!(&self.origin, Origin::Imported(imported) if !imported.can_write)
     }
 
-    /// Cold: it is of another device than what it met.
+    /// Returns the error for an allocation that is of another device than `with`.
     #[cold]
     pub(crate) fn elsewhere(&self, with: String) -> Error {
         let owner = match &self.origin {
@@ -247,9 +247,9 @@ impl Allocation {
         Invalid::OtherDevice { what: format!("{} of {owner}", self.describe(&self.life())), with }.into()
     }
 
-    /// The allocation in words: its name, size, and where it was made or freed.
+    /// Describes the allocation: its name, its size, and where it was allocated or freed.
     pub(crate) fn describe(&self, life: &Life) -> String {
-        // Who did it, and where.
+        // The stream and the place of an operation.
         let by = |site: Site| format!("{}{}", stream_names::title(self.device, site.stream), callers::at(site.place));
         let name =
             life.name.as_deref().map_or_else(|| self.id.to_string(), |name| format!("{} ({})", Quoted(name), self.id));
@@ -274,7 +274,7 @@ impl Drop for Allocation {
 }
 
 impl Life {
-    /// Of an alloc node's memory: whether a launch has begun a life of it.
+    /// Returns `true` if a launch has begun a lifetime of this memory, which is an alloc node's.
     pub(crate) fn was_launched(&self) -> bool {
         self.history.born().point.seq > 0
     }
@@ -297,7 +297,7 @@ impl Life {
         }
     }
 
-    /// Drops what only few lives have.
+    /// Drops what only few lifetimes have.
     #[cold]
     #[inline(never)]
     fn strip(&mut self) {
@@ -305,13 +305,15 @@ impl Life {
         self.lent = None;
     }
 
-    /// Whether what `chain` does next frees it, with nothing more to look at: memory of a pool that is not lent.
+    /// Returns `true` if the next operation of `chain` can free it without further checks: it is memory of a pool that
+    /// is not lent.
     #[inline]
     pub(crate) fn is_plainly_freed(&self, allocation: &Allocation, generation: u64, chain: &Chain) -> bool {
         self.is_plainly_live(allocation, generation) && self.is_over_for(chain, false)
     }
 
-    /// Whether all that was done to it comes before what `chain` does next, and with `own` was done there.
+    /// Returns `true` if everything that was done to it comes before the next operation of `chain`. With `own`, all of
+    /// it must be on that chain.
     #[inline(always)]
     pub(crate) fn is_over_for(&self, chain: &Chain, own: bool) -> bool {
         self.history.all_points(|point| chain.has_taken(point)) || (!own && self.is_before(chain))
@@ -322,21 +324,21 @@ impl Life {
         self.history.all_points(|point| chain.covers(point))
     }
 
-    /// Whether it is this life that lives: memory of a pool that no other process has.
+    /// Returns `true` if this lifetime is live, and is memory of a pool that no other process has.
     #[inline]
     pub(crate) fn is_plainly_live(&self, allocation: &Allocation, generation: u64) -> bool {
         matches!(allocation.origin, Origin::Pool(_)) && self.is_unlent(generation)
     }
 
-    /// Whether it is this life that lives, and no other process has it.
+    /// Returns `true` if this lifetime is live, and no other process has it.
     #[inline(always)]
     pub(crate) fn is_unlent(&self, generation: u64) -> bool {
         self.lent.is_none() && self.freed.is_none() && self.generation == generation
     }
 }
 
-/// Puts a fault of a life into words; `known` is up to which of its operations the later side comes after the earlier
-/// one's stream, and `device` the one that its streams are of, unless they say otherwise.
+/// Makes the finding of a fault of a lifetime. `known` is the last operation of the earlier side's stream that the
+/// later side comes after. `device` is the device of the streams, unless they name another.
 #[cold]
 pub(crate) fn violation(
     device: u32,
@@ -372,7 +374,7 @@ pub(crate) fn violation(
     }
 }
 
-/// The site of an operation.
+/// Returns the site of an operation.
 #[inline]
 pub(crate) fn site(act: Act, stream: StreamId, op: u64, caller: &'static std::panic::Location<'static>) -> Site {
     Site { act, stream, op, place: millpond_core::check::Place::Source(caller) }

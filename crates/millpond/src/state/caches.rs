@@ -1,6 +1,6 @@
-//! A stream's caches, by pool: of nearly all streams there is one, and it is found by one comparison.
+//! The caches of a stream, one for each pool. Nearly all streams have one cache, and it is found by one comparison.
 //!
-//! Knows pools by where they are.
+//! Identifies pools by their addresses.
 
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,13 +11,13 @@ use millpond_core::pool::StreamCache;
 use crate::state::allocation::Allocation;
 use crate::state::pool::PoolShared;
 
-/// So many blocks wait for a visit to the heap; then the stream makes one.
+/// If this many blocks wait for a visit to the heap, the stream makes one.
 const FALLEN_MAX: usize = 32;
 
 /// The caches of one stream, each for another pool.
 #[derive(Debug, Default)]
 pub(crate) struct StreamCaches {
-    /// The one that there was first, beside what else the stream's lock guards.
+    /// The first cache, stored beside the rest of what the stream's lock guards.
     first: Option<PoolCache>,
     others: Vec<PoolCache>,
 }
@@ -25,11 +25,11 @@ pub(crate) struct StreamCaches {
 /// A stream's cache for one pool.
 #[derive(Debug)]
 pub(crate) struct PoolCache {
-    /// Where the pool is. Nothing else comes to be there while `owner` refers to it.
+    /// The address of the pool. No other object can be there while `owner` refers to the pool.
     at: usize,
     pub(crate) count: Arc<CacheCount>,
     pub(crate) blocks: StreamCache<Cached>,
-    /// What fell out of the cache, on its way back to the heap with the next visit there.
+    /// The blocks that fell out of the cache. They return to the heap with the next visit there.
     pub(crate) fallen: Vec<Cached>,
     pub(crate) owner: Weak<PoolShared>,
 }
@@ -38,12 +38,12 @@ pub(crate) struct PoolCache {
 #[derive(Debug)]
 pub(crate) struct Cached {
     pub(crate) allocation: Arc<Allocation>,
-    /// Where on this stream's chain it was freed.
+    /// The position of the free on this stream's chain.
     pub(crate) seq: Seq,
 }
 
 impl StreamCaches {
-    /// The cache for a pool, once there is one.
+    /// Returns the cache for a pool, if there is one.
     #[inline(always)]
     pub(crate) fn find(&mut self, pool: &PoolShared) -> Option<&mut PoolCache> {
         match &mut self.first {
@@ -62,7 +62,7 @@ impl StreamCaches {
         self.first.iter_mut().chain(&mut self.others)
     }
 
-    /// As [`find`](Self::find), or a new one that adds to what `count` gives.
+    /// As [`find`](Self::find), or makes a new cache with the count that `count` returns.
     #[inline(always)]
     pub(crate) fn find_or_add(
         &mut self,
@@ -80,7 +80,7 @@ impl StreamCaches {
         if let Some(at) = self.others.iter().position(|cache| cache.is_for(pool)) {
             return &mut self.others[at];
         }
-        // Caches whose pools are gone make room.
+        // Remove the caches whose pools are gone.
         let is_wanted = |cache: &PoolCache| cache.owner.strong_count() > 0;
         self.first.take_if(|cache| !is_wanted(cache));
         self.others.retain(is_wanted);
@@ -95,14 +95,15 @@ impl StreamCaches {
 }
 
 impl PoolCache {
-    /// Whether it is this pool's. Numbers do not tell: another device has pools of the same numbers.
+    /// Returns `true` if this is the pool's cache. Numbers do not identify a pool: another device has pools of the same
+    /// numbers.
     #[inline]
     pub(crate) fn is_for(&self, pool: &PoolShared) -> bool {
         self.at == std::ptr::from_ref(pool).addr()
     }
 
-    /// Puts a freed block, with the bytes of its life. What falls off waits; the pool, where so much does that it is to
-    /// return to the heap.
+    /// Puts a freed block into the cache, with the bytes of its lifetime. A block that falls out waits. Returns the
+    /// pool if so many wait that they are to return to the heap.
     #[inline(always)]
     pub(crate) fn put(&mut self, freed: Cached, rounded: u64, bytes: u64) -> Option<Arc<PoolShared>> {
         self.count.put(bytes);
@@ -118,12 +119,12 @@ impl PoolCache {
         if self.fallen.len() < FALLEN_MAX { None } else { self.owner.upgrade() }
     }
 
-    /// Takes everything off: first what fell off before.
+    /// Takes all blocks out, first those that fell out before.
     pub(crate) fn clear(&mut self) -> impl Iterator<Item = (Arc<Allocation>, Seq)> + '_ {
         self.fallen.drain(..).chain(self.blocks.drain()).map(Cached::into_parts)
     }
 
-    /// Takes off what fell off.
+    /// Takes out the blocks that fell out.
     pub(crate) fn clear_fallen(&mut self) -> impl Iterator<Item = (Arc<Allocation>, Seq)> + '_ {
         self.fallen.drain(..).map(Cached::into_parts)
     }
@@ -136,16 +137,16 @@ impl Cached {
     }
 }
 
-/// What a stream's cache did to the used bytes since the heap was given them. The pool looks only when it needs the
-/// figure: the stream alone writes, under its lock, and the pool reads under its own.
+/// The change that a stream's cache has made to the used bytes, and that the heap has not counted. The stream alone
+/// changes `used`, under its lock. The pool reads it under its own lock, only when it needs the figure.
 #[derive(Debug, Default)]
 #[repr(align(128))] // No cache line is shared with another stream's.
 pub(crate) struct CacheCount {
-    /// Bytes taken from the cache less bytes put on it.
+    /// The bytes taken from the cache, less the bytes put into it.
     used: AtomicI64,
-    /// The highest that was since the last look.
+    /// The highest value of `used` since the last look.
     peak: AtomicI64,
-    /// Where it is in the pool's list, which changes it under its lock.
+    /// The index in the pool's list. The pool changes it under its lock.
     place: AtomicUsize,
 }
 
@@ -158,7 +159,7 @@ impl CacheCount {
         self.place.store(place, Ordering::Relaxed);
     }
 
-    /// The cache served a request.
+    /// Counts a request that the cache served.
     #[inline]
     pub(crate) fn take(&self, bytes: u64) {
         let used = self.used.load(Ordering::Relaxed) + bytes as i64;
@@ -168,16 +169,16 @@ impl CacheCount {
         }
     }
 
-    /// What is used now and the most that was since the last look; the mark begins anew.
+    /// Returns the present value of `used` and its highest since the last look, and begins a new peak.
     pub(crate) fn look(&self) -> (i64, i64) {
         let peak = self.peak.load(Ordering::Relaxed);
         let used = self.used.load(Ordering::Relaxed);
-        // A stream that is served this moment has set its own mark: that one stays.
+        // A stream that is served at this moment has set its own peak. That one stays.
         let _ = self.peak.compare_exchange(peak, used, Ordering::Relaxed, Ordering::Relaxed);
         (used, peak.max(used))
     }
 
-    /// The cache took a freed block.
+    /// Counts a freed block that the cache took.
     #[inline]
     pub(crate) fn put(&self, bytes: u64) {
         self.used.store(self.used.load(Ordering::Relaxed) - bytes as i64, Ordering::Relaxed);

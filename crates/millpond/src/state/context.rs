@@ -1,7 +1,7 @@
-//! What a device's streams, pools and graphs share.
+//! The part of a device that its streams, pools and graphs share.
 //!
-//! Held by every stream, pool and buffer; it refers to them weakly. Nothing here is touched where memory is served from
-//! a stream's cache, but the epoch, which is read.
+//! Every stream, pool and buffer holds it; it refers to them weakly. If memory is served from a stream's cache, nothing
+//! here is touched except the epoch, which is read.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -35,78 +35,79 @@ use crate::trace::tracer::Tracer;
 
 /// The shared part of a device.
 pub(crate) struct Context {
-    /// Tells the devices of a process apart.
+    /// Identifies the device in its process.
     pub(crate) number: u32,
     pub(crate) driver: Arc<CountedDriver>,
     pub(crate) properties: Properties,
     pub(crate) epoch: Epoch,
-    /// Whether this device and another may know points of each other.
+    /// `true` if this device and another may know points of each other.
     pub(crate) has_met: AtomicBool,
     pub(crate) chains: Chains,
     pub(crate) chain_indices: Mutex<ranks::ChainIndices, ChainIndices>,
     pub(crate) in_flight: InFlight,
-    /// The pools that live, in the order of their opening; each leaves when it goes.
+    /// The live pools, in the order of their creation. Each is removed when it is dropped.
     pub(crate) pools: Mutex<ranks::Table, BTreeMap<PoolId, Weak<PoolShared>>>,
     pub(crate) legacy: Legacy,
     /// Heaps of dropped pools with work in flight on their freed memory.
     pub(crate) closing: Mutex<ranks::Table, Vec<Closing>>,
-    /// How often memory came back that no living pool counts: what dropped pools had counted, their ends, frees of
-    /// graphs' memory. Never less than before.
+    /// The number of times that memory came back which no live pool counts: the counts of dropped pools, their ends,
+    /// frees of graphs' memory. It never falls.
     pub(crate) returned: AtomicU64,
-    /// Memory of other devices that the driver keeps for this one's work.
+    /// Memory of other devices that the driver keeps for this device's work.
     pub(crate) guests: Mutex<ranks::Pending, Guests>,
     /// Pinned memory of dropped buffers.
     pub(crate) retired: Mutex<ranks::Pending, Laid<EndThen>>,
-    /// What the device's graphs share.
+    /// The part that the device's graphs share.
     pub(crate) graphs: Graphs,
-    /// What is shared with other processes.
+    /// The state of sharing with other processes.
     pub(crate) share: Sharing,
-    /// What writes the operations down, where that is asked for.
+    /// The tracer of the device's operations, if they are traced.
     pub(crate) tracer: Option<Arc<Tracer>>,
-    /// What becomes of a violation.
+    /// The handling of violations.
     pub(crate) violations: Violations,
     pub(crate) stream_numbers: Arc<StreamNumbers>,
     pub(crate) next_pool: AtomicU32,
     pub(crate) alloc_numbers: Arc<AllocNumbers>,
 }
 
-/// A device that goes waits for threads and takes all locks: none is held where it is let go.
+/// A device that was looked up. If this is its last reference, dropping it waits for threads and takes all locks, so
+/// that no lock may be held.
 pub(crate) type FoundContext = MaybeLast<ranks::PerThread, Context>;
-/// A pool that goes gives its memory back at once.
+/// A pool that was looked up. If this is its last reference, dropping it gives the pool's memory back at once.
 pub(crate) type FoundPool = MaybeLast<ranks::Life, PoolShared>;
 
 impl Context {
-    /// The next number for a pool or a device.
+    /// Returns the next number for a pool or a device.
     pub(crate) fn next_number(next: &AtomicU32, what: &'static str) -> Result<u32> {
         let taken = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |made| made.checked_add(1));
         taken.map_err(|made| Invalid::NoNumbers { what, made }.into())
     }
 
-    /// The pools that live.
+    /// Returns the live pools.
     pub(crate) fn pools(&self) -> Vec<FoundPool> {
         let pools = lock(&self.pools);
         pools.values().filter_map(FoundPool::upgrade).collect()
     }
 
-    /// Memory came back, or may do so once its uses have completed, that no living pool counts: who waits for memory
-    /// asks again. Called behind what gives it back.
+    /// Records that memory came back, or may come back once its uses have completed, that no live pool counts. A thread
+    /// that waits for memory then asks again. Called after the memory is given back.
     pub(crate) fn memory_came_back(&self) {
         self.returned.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The streams that live.
+    /// Returns the live streams.
     pub(crate) fn streams(&self) -> Vec<Arc<StreamShared>> {
         self.in_flight.live()
     }
 
-    /// Whether what the events of a position do not cover has completed as well.
+    /// Returns `true` if the work of a position that its events do not cover has completed as well.
     pub(crate) fn is_side_work_over(&self, snapshot: &Snapshot) -> Result<bool> {
         let side_work = self.side_work(snapshot).into_iter();
         let over = side_work.map(|end| end.map_or_else(|| Err(no_end()), |end| self.driver.is_over(end.raw)));
         Ok(over.collect::<millpond_driver::Result<Vec<bool>>>()?.into_iter().all(|it| it))
     }
 
-    /// Waits for what the events of a position do not cover.
+    /// Waits for the work of a position that its events do not cover.
     pub(crate) fn block_on_side_work(&self, snapshot: &Snapshot) -> millpond_driver::Result<()> {
         let mut side_work = self.side_work(snapshot).into_iter();
         side_work.try_for_each(|end| end.map_or_else(|| Err(no_end()), |end| self.driver.block_on(end.raw)))
@@ -117,8 +118,8 @@ impl Context {
         self.chains.find(chain).map_or_else(SmallVec::new, |chain| chain.side_work(seq))
     }
 
-    /// The host knows that everything up to the snapshots has completed, and a trace by `write`: streams learn of it
-    /// with their next operation.
+    /// Records that the host knows everything up to the snapshots to have completed, and traces it by `write`. Streams
+    /// learn of it at their next operation.
     pub(crate) fn host_learned<'a>(
         &self,
         snapshots: impl IntoIterator<Item = &'a Snapshot> + Clone,
@@ -136,13 +137,14 @@ impl Context {
     }
 }
 
-/// A handle that was looked up. Upgrading a `Weak` may leave us with the last `Arc`, whose value then ends where this
-/// is dropped: only where locks from `FIRST` on may be waited for. Builds with debug assertions look each time.
+/// A handle that was looked up. Upgrading a `Weak` may leave us with the last `Arc`, whose value is then destroyed
+/// where this is dropped. So drop it only where the thread may wait for locks from `FIRST` on. Builds with debug
+/// assertions check each drop.
 #[derive(Debug)]
 pub(crate) struct MaybeLast<FIRST: Rank, T>(Arc<T>, PhantomData<fn() -> FIRST>);
 
 impl<FIRST: Rank, T> MaybeLast<FIRST, T> {
-    /// What is named, while it is there.
+    /// Returns a handle, while the value exists.
     pub(crate) fn upgrade(weak: &Weak<T>) -> Option<Self> {
         weak.upgrade().map(|found| Self(found, PhantomData))
     }

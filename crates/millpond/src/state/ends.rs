@@ -1,4 +1,4 @@
-//! Where lives of memory end that is not a pool's: of graphs, of captures, of imports.
+//! The ends of lifetimes of memory that is not a pool's: of graphs, of captures, of imports.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::names::stream_names::dropped;
 use crate::state::allocation::{Allocation, Life};
 use crate::state::origin::Origin;
 
-/// As [`Graphs::freed`](crate::graph::Graphs::freed), where it is memory of a graph.
+/// As [`Graphs::freed`](crate::graph::Graphs::freed), if it is memory of a graph.
 pub(crate) fn free_in_graph(allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>, after: Frontier) {
     if let Origin::Graph(arena) = &allocation.origin {
         let context = &arena.context;
@@ -22,7 +22,7 @@ pub(crate) fn free_in_graph(allocation: &Arc<Allocation>, life: BiasedGuard<'_, 
     }
 }
 
-/// A buffer of a graph's memory was dropped: freed after everything declared so far.
+/// Frees memory of a graph whose buffer was dropped, after everything declared so far.
 pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
     if process::is_forked() {
         return;
@@ -43,14 +43,14 @@ pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
     free_in_graph(allocation, life, after);
 }
 
-/// The life of an import ended with this free: the exporter learns of it now.
+/// Sends the end of an import's lifetime, which ended with this free, to the exporter.
 pub(crate) fn free_import(allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>, free: Option<Use>) {
     let Origin::Imported(imported) = &allocation.origin else { return };
     let context = Arc::clone(&imported.context);
     context.share.end_import(&context, allocation.id, life, free);
 }
 
-/// The buffer of an import was dropped: freed after everything declared so far.
+/// Frees an import whose buffer was dropped, after everything declared so far.
 pub(crate) fn drop_import(allocation: &Arc<Allocation>, generation: u64) {
     if process::is_forked() {
         return;

@@ -1,7 +1,8 @@
-//! Memory of other devices that this one's work may use: the driver keeps it in place, also when its device goes.
+//! Memory of other devices that this device's work may use. The driver keeps it in place, also after its device is
+//! gone.
 //!
-//! It is let go once its device is gone and all work has completed that this one had by then: no buffer or
-//! view is left that could name it in later work. Knows numbers of devices and points.
+//! It is released once its device is gone and all work that this device had by then has completed: no buffer or view is
+//! left that could name it in later work. Depends on numbers of devices and on points.
 
 use std::sync::Arc;
 
@@ -14,11 +15,11 @@ pub(crate) struct Guest {
     memory: HeldMemory,
     /// The number of its device.
     device: u32,
-    /// The work that may use it, once its device is gone.
+    /// The work that may use it. Set once its device is gone.
     after: Option<Vec<Point>>,
 }
 
-/// All that the driver keeps.
+/// All memory that the driver keeps.
 #[derive(Default)]
 pub(crate) struct Guests(Vec<Guest>);
 
@@ -27,7 +28,7 @@ impl Guests {
         self.0.is_empty()
     }
 
-    /// Memory of a device is kept; whether that is news.
+    /// Records that memory of a device is kept. Returns `true` if that is new.
     pub(crate) fn add(&mut self, device: u32, memory: &HeldMemory) -> bool {
         let is_news = self.0.iter().all(|guest| !Arc::ptr_eq(&guest.memory, memory));
         if is_news {
@@ -36,7 +37,7 @@ impl Guests {
         is_news
     }
 
-    /// Takes out what no work uses any more. `unfinished` is what the device has not completed.
+    /// Takes out the memory that no work uses any more. `unfinished` returns what the device has not completed.
     pub(crate) fn take_over(
         &mut self,
         is_open: impl Fn(u32) -> bool,

@@ -1,13 +1,14 @@
-//! Work in flight of a device: all its streams, live and closed, until no thread has to wait for them any more.
+//! The work in flight of a device: all its streams, live and closed, until no thread has to wait for them any more.
 //!
 //! Work in a closed stream still runs and still counts: a synchronisation of the device comes after it, and memory that
-//! it uses cannot go. A stream has one index in one table from its opening until a host has waited for its end. Closing
-//! changes the entry, in constant time. So whoever asks for everything up to now reads one table under one lock.
+//! it uses must stay. A stream has one index in one table from its opening until a host has waited for its end. Closing
+//! changes the entry, in constant time. So a call that needs everything up to now reads one table under one lock.
 //!
-//! Locks: a stream's state, then the list of the unclosed, then the table. Nothing of the program's is dropped under
-//! any of them: what kept a stream open that is closed late is laid aside for who holds none.
+//! Locks: a stream's state, then the list of unclosed streams, then the table. No object of the program is dropped
+//! under any of them: if a foreign stream is closed late, the object that kept it open is set aside for a thread that
+//! holds none of these locks.
 //!
-//! How a stream is closed is in `closing.rs`.
+//! The closing of a stream is in `closing.rs`.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -23,27 +24,27 @@ use crate::state::stream::StreamShared;
 use crate::sync::ranks;
 use crate::sync::sweep::Sweep;
 
-/// Something of the program, to be dropped when it is needed no more.
+/// An object of the program, to be dropped when it is needed no more.
 pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
 
-/// The end of a stream, for the order and for the device.
+/// The end of a stream: a snapshot for the order, an event for the device.
 pub(crate) type End = (Snapshot, Arc<DeviceEvent>);
 
-/// While so many streams are closed that no host is known to have waited for, a new one comes after the one closed
-/// first, and its end need not be kept. So a program that never waits, but learns of the end from its kernels, keeps
-/// nothing for each stream that it had. Whether that is so depends on the program's calls alone, not on timing.
+/// If this many streams are closed that no host is known to have waited for, a new stream comes after the one that was
+/// closed first, and that end need not be kept. So a program that never waits, but learns of the end from its kernels,
+/// keeps nothing for each stream that it had. This depends on the program's calls alone, not on timing.
 pub(crate) const ENDED_MAX: usize = 1024;
 
 /// The index of a stream in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct StreamIndex(usize);
 
-/// See the module.
+/// The work in flight of a device. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
-    /// Streams that the program has closed and the driver has not.
+    /// The streams that the program has closed and the driver has not.
     pub(crate) unclosed: Mutex<ranks::Unclosed, Vec<Unclosed>>,
-    /// What kept foreign streams open that were closed late.
+    /// The objects that kept foreign streams open that were closed late.
     pub(crate) let_go: Mutex<ranks::Table, Vec<Keep>>,
     table: Mutex<ranks::Table, Table>,
 }
@@ -52,9 +53,9 @@ pub(crate) struct InFlight {
 struct Table {
     stream_indices: Vec<Entry>,
     vacant: Vec<usize>,
-    /// Those of closed streams whose ends are recorded, the one closed first in front.
+    /// The indices of closed streams whose ends are recorded, the one that was closed first in front.
     ended: VecDeque<usize>,
-    /// How many are closed, and when those are looked for that a host has waited for.
+    /// The number of closed streams, and the times to look for those that a host has waited for.
     closed: usize,
     sweep: Sweep,
 }
@@ -66,7 +67,7 @@ enum Entry {
     Closed { snapshot: Snapshot, progress: Arc<Progress>, end: Option<Arc<DeviceEvent>> },
 }
 
-/// All work that was submitted before the question.
+/// All work that was submitted before the call.
 #[derive(Debug)]
 pub(crate) struct Everything {
     pub(crate) live: Vec<Arc<StreamShared>>,
@@ -80,16 +81,16 @@ pub(crate) struct Unclosed {
     pub(crate) raw: RawStream,
     pub(crate) progress: Arc<Progress>,
     pub(crate) snapshot: Snapshot,
-    /// Whether the legacy default stream has to look at it.
+    /// `true` if the legacy default stream has to look at it.
     pub(crate) is_noted: bool,
-    /// Whether its end is still to be recorded; not where nothing was ever in it.
+    /// `true` if its end is still to be recorded, `false` if nothing was ever in it.
     pub(crate) needs_record: bool,
-    /// What keeps a foreign stream open.
+    /// The object that keeps a foreign stream open.
     pub(crate) keep: Option<Keep>,
 }
 
 impl InFlight {
-    /// A stream is opened.
+    /// Enters a stream that is opened.
     pub(crate) fn enter(&self, stream: Weak<StreamShared>, progress: Arc<Progress>) -> StreamIndex {
         let mut table = lock(&self.table);
         let entry = Entry::Live { stream, progress };
@@ -105,17 +106,17 @@ impl InFlight {
         }
     }
 
-    /// The streams that live.
+    /// Returns the live streams.
     pub(crate) fn live(&self) -> Vec<Arc<StreamShared>> {
         lock(&self.table).stream_indices.iter().filter_map(Entry::live).collect()
     }
 
-    /// The ends of closed streams that no host is known to have waited for.
+    /// Returns the ends of closed streams that no host is known to have waited for.
     pub(crate) fn ended(&self) -> Vec<End> {
         lock(&self.table).stream_indices.iter().filter_map(Entry::end).collect()
     }
 
-    /// How far the chains are that may have work in flight.
+    /// Returns the progress of the chains that may have work in flight.
     pub(crate) fn chains(&self) -> Vec<Arc<Progress>> {
         let of = |entry: &Entry| match entry {
             Entry::Vacant => None,
@@ -124,12 +125,12 @@ impl InFlight {
         lock(&self.table).stream_indices.iter().filter_map(of).collect()
     }
 
-    /// How many entries a look at all chains takes.
+    /// Returns the number of entries that a look at all chains takes.
     pub(crate) fn stream_indices(&self) -> usize {
         lock(&self.table).stream_indices.len()
     }
 
-    /// The streams that live and the ends of the others, at one moment.
+    /// Returns the live streams and the ends of the others, at one moment.
     pub(crate) fn everything(&self) -> Everything {
         let table = lock(&self.table);
         let live = table.stream_indices.iter().filter_map(Entry::live).collect();
@@ -137,7 +138,7 @@ impl InFlight {
         Everything { live, ended }
     }
 
-    /// The end that a new stream has to come after, if there are that many.
+    /// Returns the end that a new stream has to come after, if there are that many.
     pub(crate) fn first_ended(&self) -> Option<(Snapshot, Arc<Progress>, Arc<DeviceEvent>)> {
         let table = lock(&self.table);
         let first = table.ended.front().filter(|_| table.ended.len() >= ENDED_MAX)?;
@@ -149,7 +150,7 @@ impl InFlight {
         }
     }
 
-    /// A stream that lives comes after the end of a chain: that is not kept any more.
+    /// Forgets the end of a chain, because a live stream comes after it.
     pub(crate) fn succeed(&self, ended: &Arc<Progress>) {
         let mut table = lock(&self.table);
         let is_it = |stream_index: &usize| match &table.stream_indices[*stream_index] {
@@ -162,24 +163,24 @@ impl InFlight {
         drop(entry);
     }
 
-    /// Nothing of a stream is in flight.
+    /// Removes a stream that has nothing in flight.
     pub(crate) fn leave(&self, stream_index: StreamIndex) {
         let entry = lock(&self.table).leave(stream_index.0);
         drop(entry);
     }
 
-    /// A stream is closed, and its end is recorded if there is something to wait for. Whether it is time to look for
-    /// ends that a host has waited for.
+    /// Enters the closing of a stream, with its recorded end if there is something to wait for. Returns `true` if it is
+    /// time to look for ends that a host has waited for.
     pub(crate) fn close(&self, unclosed: &Unclosed, end: Option<Arc<DeviceEvent>>) -> bool {
         let mut table = lock(&self.table);
         table.close(unclosed, end);
         table.sweep.is_due(table.closed)
     }
 
-    /// Lets go of the ends that the host knows to have completed.
+    /// Removes the ends that the host knows to have completed.
     pub(crate) fn sweep(&self, base: &Base) {
         let over = lock(&self.table).sweep(base);
-        // Behind the lock.
+        // After the lock is released.
         drop(over);
     }
 }
@@ -201,7 +202,7 @@ impl Entry {
 }
 
 impl Table {
-    /// A stream is closed, and its end is recorded if there is something to wait for.
+    /// Enters the closing of a stream, with its recorded end if there is something to wait for.
     fn close(&mut self, unclosed: &Unclosed, end: Option<Arc<DeviceEvent>>) {
         let Unclosed { stream_index, progress, snapshot, .. } = unclosed;
         if end.is_some() {
@@ -213,7 +214,7 @@ impl Table {
         }
     }
 
-    /// Nothing of a stream is in flight.
+    /// Removes a stream that has nothing in flight.
     fn leave(&mut self, stream_index: usize) -> Entry {
         if let Entry::Closed { end: Some(_), .. } = self.stream_indices[stream_index] {
             // Nearly always the first.
@@ -229,7 +230,7 @@ impl Table {
         entry
     }
 
-    /// Takes the ends out that a host knows to have completed: to be dropped behind the lock.
+    /// Takes out the ends that a host knows to have completed, to be dropped after the lock is released.
     #[must_use]
     fn sweep(&mut self, base: &Base) -> Vec<Entry> {
         let mut over = Vec::new();

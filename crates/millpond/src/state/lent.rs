@@ -1,7 +1,7 @@
-//! Who holds a life beside its owner: the leases of other processes.
+//! The holders of a lifetime beside its owner: the leases of other processes.
 //!
-//! Knows leases; of the processes only that they can be asked ([`Importer`]). What follows for the life is in
-//! `listening.rs`.
+//! Depends on leases, and of the processes only on their being asked ([`Importer`]). The consequences for the lifetime
+//! are in `listening.rs`.
 
 use std::fmt;
 use std::sync::Weak;
@@ -11,23 +11,23 @@ use millpond_core::ids::{ChainIndex, Point, StreamId};
 use millpond_core::share::{LeaseId, Phase};
 use smallvec::SmallVec;
 
-/// A process that holds leases, as the lives see it.
+/// A process that holds leases, as the lifetimes see it.
 pub(crate) trait Importer: fmt::Debug + Send + Sync {
-    /// Takes in what it has said so far. Called with no locks held.
+    /// Receives the messages that it has sent so far. Called with no locks held.
     fn catch_up(&self);
 }
 
-/// Who holds a life beside its owner.
+/// The holders of a lifetime beside its owner.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lent {
     pub(crate) holders: SmallVec<[Holder; 2]>,
-    /// The owner has dropped it.
+    /// `true` if the owner has dropped it.
     pub(crate) is_dropped: bool,
-    /// Others may reach it, lease or no lease.
+    /// `true` if other processes may reach it, with or without a lease.
     pub(crate) is_exposed: bool,
 }
 
-/// A lease of a life.
+/// A lease of a lifetime.
 #[derive(Clone, Debug)]
 pub(crate) struct Holder {
     pub(crate) lease: LeaseId,
@@ -37,7 +37,7 @@ pub(crate) struct Holder {
 }
 
 impl Lent {
-    /// Why the owner may not free it now.
+    /// Returns why the owner may not free it now, if it may not.
     pub(super) fn fault(&self) -> Option<Fault> {
         let process = self.holders.iter().find(|holder| holder.phase == Phase::Held)?.process;
         let site = Site { act: Act::Allocate, stream: StreamId::HOST, op: 0, place: Place::Process(process) };
@@ -45,7 +45,7 @@ impl Lent {
         Some(Fault::new(Kind::FreeWhileImported, Use { point, site }))
     }
 
-    /// Whether no other process needs its memory.
+    /// Returns `true` if no other process needs its memory.
     pub(crate) fn is_over(&self) -> bool {
         self.holders.iter().all(|holder| holder.phase == Phase::Completed)
     }

@@ -1,6 +1,7 @@
-//! A life that is lent to other processes: whom to ask before it is judged, and who may end it.
+//! Lifetimes that are lent to other processes: the processes to ask before a check, and the right to end such a
+//! lifetime.
 //!
-//! Knows lives; of the processes only that they can be asked ([`Importer`]).
+//! Depends on lifetimes, and of the processes only on their being asked ([`Importer`]).
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::state::lent::Importer;
 use crate::state::origin::Origin;
 use crate::state::pool::{Heap, PoolShared};
 
-/// Whose messages to receive before memory is judged: those of the importers that hold it. The same program gets the
+/// The importers whose messages are received before memory is checked: those that hold it. So the same program gets the
 /// same verdicts however fast messages are read.
 #[derive(Debug, Default)]
 pub(crate) struct Listening {
@@ -22,7 +23,7 @@ pub(crate) struct Listening {
 }
 
 impl Listening {
-    /// Whether messages have to be received that were not, of those that hold these lives.
+    /// Returns `true` if messages of importers that hold these lifetimes are still to be received.
     #[inline]
     pub(crate) fn needs<'l>(&mut self, lives: impl Iterator<Item = &'l Life> + Clone) -> bool {
         !self.is_over
@@ -41,14 +42,14 @@ impl Listening {
         true
     }
 
-    /// Receives what they have said so far. Called with no locks held.
+    /// Receives the messages that they have sent so far. Called with no locks held.
     #[cold]
     pub(crate) fn receive(&mut self) {
         self.is_over = true;
         self.connections.drain(..).for_each(|connection| connection.catch_up());
     }
 
-    /// Receives from the importers that hold one allocation.
+    /// Receives the messages of the importers that hold one allocation.
     #[cold]
     pub(crate) fn of(allocation: &Allocation) {
         let mut listening = Listening::default();
@@ -61,8 +62,8 @@ impl Listening {
     }
 }
 
-/// Whether `who` may free a life with its next operation. The owner of what is lent frees last; an importer comes after
-/// what it did itself: the exporter's own free comes after the rest.
+/// Checks that `who` may free a lifetime with its next operation. The owner of lent memory frees last. An importer must
+/// come after what it did itself: the exporter's own free comes after the rest.
 #[inline]
 pub(crate) fn check_free(allocation: &Allocation, life: &Life, who: &impl Knows) -> std::result::Result<(), Fault> {
     match &allocation.origin {
@@ -81,7 +82,7 @@ pub(crate) fn check_free(allocation: &Allocation, life: &Life, who: &impl Knows)
     }
 }
 
-/// The owner drops a life that is lent: whether it now waits for its importers.
+/// Records that the owner drops a lent lifetime. Returns `true` if it now waits for its importers.
 pub(crate) fn park(life: &mut Life) -> bool {
     match &mut life.lent {
         Some(lent) if !lent.is_over() => {
@@ -92,19 +93,19 @@ pub(crate) fn park(life: &mut Life) -> bool {
     }
 }
 
-/// The points of what this process did to a life: what others did has completed.
+/// Returns the points of what this process did in a lifetime. What others did has completed.
 pub(crate) fn own_points(life: &Life) -> impl Iterator<Item = Point> + '_ {
     let uses = life.history.uses().filter(|known| !is_foreign(known)).map(|known| known.point);
     std::iter::once(life.history.born().point).chain(uses)
 }
 
-/// Whether another process did it.
+/// Returns `true` if another process did it.
 pub(crate) fn is_foreign(known: &Use) -> bool {
     matches!(known.site.place, Place::Process(_))
 }
 
-/// Others may reach the block from now on: it never serves again, where the pool keeps allocations apart. A
-/// destroyed pool serves no stream, and goes with the last free.
+/// Records that other processes may reach the block from now on. If the pool keeps allocations apart, the block never
+/// serves again. A destroyed pool serves no stream, and is dropped with the last free.
 pub(crate) fn expose(life: &mut Life, heap: &mut Heap, allocation: &Allocation, pool: &PoolShared) {
     if pool.is_apart && !pool.is_destroyed() {
         heap.exposed.add(allocation.block());

@@ -1,5 +1,5 @@
-//! The objects of a device and what refers to what: the device's context, allocations and their lives, who owns them,
-//! what is declared.
+//! The objects of a device and their references: the device's context, allocations with their lifetimes and owners, and
+//! declared accesses.
 
 #[allow(unsafe_code)]
 pub(crate) mod access;

@@ -1,4 +1,5 @@
-//! Names that can be copied: of a life of an allocation, of a node, of the memory of an alloc node. Plain values.
+//! Names that can be copied: of a lifetime of an allocation, of a node, of the memory of an alloc node. They are plain
+//! values.
 
 use std::fmt;
 
@@ -8,36 +9,36 @@ use millpond_core::ids::{AllocId, PoolId};
 use crate::names::count::{Count, Span};
 use crate::state::access::{Read, Source, Write};
 
-/// Which life of which allocation.
+/// The name of a lifetime of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Named {
     pub(crate) device: u32,
     pub(crate) id: AllocId,
-    /// None for memory of graphs.
+    /// `None` for memory of graphs and for imports.
     pub(crate) pool: Option<PoolId>,
     pub(crate) index: u32,
     pub(crate) generation: u64,
     pub(crate) address: u64,
 }
 
-/// Which alloc node, and where its memory is.
+/// The name of an alloc node, and the address of its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NodeName {
     pub(crate) device: u32,
     pub(crate) graph: GraphId,
     pub(crate) alloc: GraphAllocId,
-    /// 0 where it is symbolic.
+    /// 0 if it is symbolic.
     pub(crate) address: u64,
 }
 
 impl NodeName {
-    /// Whether each instance has an address of its own.
+    /// Returns `true` if each instance has an address of its own.
     pub(crate) fn is_symbolic(&self) -> bool {
         self.address == 0
     }
 }
 
-/// A node of a graph, by name.
+/// The name of a node of a graph.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct GraphNode {
     pub(crate) device: u32,
@@ -51,10 +52,10 @@ impl fmt::Display for GraphNode {
     }
 }
 
-/// The memory of an alloc node, by name: `len` elements at an address that stays the same for the life of the node.
+/// The name of an alloc node's memory: `len` elements at an address that stays the same for the life of the node.
 ///
-/// In a graph it names the memory that a launch will allocate; outside, its life of now, if it has one. (Of a graph
-/// with [symbolic addresses](crate::Device::symbolic_graph) it names memory in graphs only.)
+/// In a graph it names the memory that a launch will allocate. Outside, it names the memory that is live now, if there
+/// is any. (For a graph with [symbolic addresses](crate::Device::symbolic_graph) it names memory in graphs only.)
 /// [`Launch::take`](crate::graph::Launch::take) makes a [`Buffer`](crate::Buffer) of it.
 ///
 /// ```
@@ -75,7 +76,7 @@ impl fmt::Display for GraphNode {
 /// # }
 /// ```
 pub struct MemAllocNode<T> {
-    /// None for elements without bytes, and for what no graph allocates.
+    /// `None` for elements without bytes, and for memory that no graph allocates.
     pub(crate) name: Option<NodeName>,
     pub(crate) count: Count<T>,
 }
@@ -102,18 +103,18 @@ impl<T> MemAllocNode<T> {
         Self { name, count }
     }
 
-    /// The address, fixed for the life of the node; 0 where nothing is allocated, and where each instance has its own
-    /// ([`GraphExec::address_of`](crate::graph::GraphExec::address_of)).
+    /// Returns the address, which is fixed for the life of the node. Returns 0 if nothing is allocated, or if each
+    /// instance has its own address ([`GraphExec::address_of`](crate::graph::GraphExec::address_of)).
     pub fn address(&self) -> u64 {
         self.name.map_or(0, |name| name.address)
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.count.len()
     }
 
-    /// Whether it has no elements.
+    /// Returns `true` if it has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -126,12 +127,12 @@ impl<T> MemAllocNode<T> {
         }
     }
 
-    /// Declares that a node or a launch reads it.
+    /// Declares that a node or a launch reads the memory.
     pub fn read(&self) -> Read<'static, T> {
         Read::new(self.source(), Span::all(self.count))
     }
 
-    /// Declares that a node or a launch writes it, or reads and writes it.
+    /// Declares that a node or a launch writes the memory, or reads and writes it.
     pub fn write(&self) -> Write<'static, T> {
         Write::new(self.source(), Span::all(self.count))
     }

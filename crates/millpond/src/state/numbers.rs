@@ -1,7 +1,8 @@
-//! Numbers of a device's allocations and streams, given again when theirs are gone.
+//! The numbers of a device's allocations and streams. They are used again when their owners are gone.
 //!
-//! An allocation's number goes on with its generations, so that number and generation name one life for ever. A
-//! stream's number is its name only: its place in the order has a number of its own. Knows numbers only.
+//! The generations of an allocation's number go on with its next owner, so that number and generation name one lifetime
+//! for ever. A stream's number is only its name: its place in the order has a number of its own. Depends on numbers
+//! only.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use millpond_driver::process;
 use crate::names::error::{Invalid, Result};
 use crate::sync::ranks;
 
-/// So many numbers are left to requests that were let pass at the same time.
+/// The numbers that are left for requests that passed the check at the same time.
 const MARGIN: u32 = 1 << 24;
 
 /// A number, and the last generation that it had.
@@ -22,14 +23,14 @@ pub(crate) struct Number {
     pub(crate) generation: u64,
 }
 
-/// See the module.
+/// The numbers of allocations. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct AllocNumbers {
     left: Mutex<ranks::Table, RecycledNumbers<u64>>,
 }
 
 impl AllocNumbers {
-    /// Refuses where numbers run out: two allocations with one number would be one to locks, views and traces.
+    /// Refuses if numbers run out: two allocations with one number would be one to locks, views and traces.
     pub(crate) fn check(&self) -> Result<()> {
         let left = lock(&self.left);
         match left.has_one(u32::MAX - MARGIN) {
@@ -38,36 +39,36 @@ impl AllocNumbers {
         }
     }
 
-    /// A number that no allocation has.
+    /// Takes a number that no allocation has.
     pub(crate) fn take(&self) -> Number {
         let (id, generation) = lock(&self.left).take(u32::MAX).expect("`check` was asked");
         Number { id: AllocId(id), generation: generation.unwrap_or_default() }
     }
 
-    /// The allocation with the number is gone.
+    /// Gives back the number of an allocation that is gone.
     pub(crate) fn give_back(&self, number: Number) {
-        // A life that had not begun may be named all the same.
+        // A lifetime that had not begun may be named all the same.
         lock(&self.left).give_back(number.id.0, number.generation.wrapping_add(1));
     }
 }
 
-/// Numbers of streams, which stay below those that name a device, too.
+/// The numbers of streams. They stay below the bits that name a device.
 #[derive(Debug, Default)]
 pub(crate) struct StreamNumbers {
     left: Mutex<ranks::Table, RecycledNumbers>,
 }
 
-/// The number of a stream, which is given back with this.
+/// The number of a stream. It is given back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct StreamNumber {
     pub(crate) id: StreamId,
-    /// Whether another stream had it.
+    /// `true` if another stream had it before.
     pub(crate) is_again: bool,
     numbers: Arc<StreamNumbers>,
 }
 
 impl StreamNumbers {
-    /// A number that no stream has.
+    /// Takes a number that no stream has.
     pub(crate) fn take(self: &Arc<Self>) -> Result<StreamNumber> {
         let mut left = lock(&self.left);
         let made = left.made();
@@ -79,7 +80,7 @@ impl StreamNumbers {
 
 impl Drop for StreamNumber {
     fn drop(&mut self) {
-        // In a forked process the lock may be held for ever.
+        // In a forked child process the lock may be held for ever.
         if !process::is_forked() {
             lock(&self.numbers.left).give_back(self.id.0, ());
         }

@@ -1,4 +1,4 @@
-//! Where memory is from: pools, other processes, graphs, captures, the host.
+//! The origins of memory: pools, other processes, graphs, captures, the host.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use crate::state::pool::PoolShared;
 use crate::state::session::Session;
 use crate::trace::tracer::Tracer;
 
-/// Where an allocation is from.
+/// The origin of an allocation.
 #[derive(Debug)]
 pub(crate) enum Origin {
     /// A pool, by its table.
     Pool(Arc<PoolShared>),
     /// Another process.
     Imported(Arc<Imported>),
-    /// An alloc node of a graph: each launch of the graph begins a life.
+    /// An alloc node of a graph. Each launch of the graph begins a lifetime.
     Graph(Arc<Arena>),
-    /// An alloc node that a capture has recorded: it has no life of its own.
+    /// An alloc node that a capture has recorded. It has no lifetime of its own.
     Captured(Arc<Session>),
-    /// Host memory, of a pinned buffer.
+    /// Host memory of a pinned buffer.
     Pinned(Arc<Pinning>),
 }
 
 impl Origin {
-    /// Where its number goes when it is gone.
+    /// Returns the numbers to which the allocation's number is given back.
     pub(crate) fn numbers(&self) -> &AllocNumbers {
         match self {
             Origin::Pool(pool) => &pool.context.alloc_numbers,
@@ -42,11 +42,11 @@ impl Origin {
 #[derive(Debug)]
 pub(crate) struct Imported {
     pub(crate) context: Arc<Context>,
-    /// Whether it may be written to.
+    /// `true` if it may be written.
     pub(crate) can_write: bool,
 }
 
-/// Whose host memory is.
+/// The owner of pinned host memory: the parts of its device that the memory needs.
 #[derive(Debug)]
 pub(crate) struct Pinning {
     pub(crate) numbers: Arc<AllocNumbers>,

@@ -1,8 +1,9 @@
-//! Devices of one process that meet: by an event that another's stream waits for, by memory that another's work uses.
+//! Devices of one process that meet: a stream of one waits for an event of the other, or work of one uses memory of the
+//! other.
 //!
-//! All chains of a process have numbers of their own, whichever device they are of, so a point means the same to every
-//! device, and what one stream recorded another of any device can learn. Locks: leaves; nothing is dropped under them
-//! that could own a device.
+//! Each chain of a process has a number of its own, across all devices. So a point means the same to every device, and
+//! a stream of any device can learn what another stream recorded. Locks: leaves. Nothing that could own a device is
+//! dropped under them.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock, Weak};
@@ -20,59 +21,59 @@ use crate::state::context::FoundContext;
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
-/// Chains of all devices of the process.
+/// The numbers of the chains of all devices of the process.
 static NUMBERS: LazyLock<Numbers> = LazyLock::new(Numbers::default);
-/// The devices of the process.
+/// The open devices of the process.
 static DEVICES: Mutex<ranks::Table, Vec<Open>> = Mutex::new(Vec::new());
 
 /// A device that is open.
 struct Open {
     number: u32,
-    /// Whether others may have to do with it.
+    /// `true` if other devices may work with it.
     has_peers: bool,
     context: Weak<Context>,
     tracer: Option<Arc<Tracer>>,
 }
 
-/// Where chains get their numbers from.
+/// Returns the source of the numbers of chains.
 pub(crate) fn numbers() -> &'static Numbers {
     &NUMBERS
 }
 
-/// In a forked process every stream has something to learn, and is refused where it would learn it.
+/// Makes every stream of a forked child process learn something at its next operation, where it is then refused.
 extern "C" fn in_child() {
     hosts::advance();
 }
 
-/// A device is open.
+/// Enters a device that is open.
 pub(crate) fn enter(context: &Arc<Context>) {
     process::watch_forks(in_child);
     let (number, has_peers, tracer) = (context.number, context.driver.peer().is_some(), context.tracer.clone());
     lock(&DEVICES).push(Open { number, has_peers, context: Arc::downgrade(context), tracer });
 }
 
-/// A device goes.
+/// Removes a device that is gone.
 pub(crate) fn leave(context: &Context) {
     lock(&DEVICES).retain(|other| other.number != context.number);
 }
 
-/// The device of a number, while it is open.
+/// Returns the device with a number, while it is open.
 pub(crate) fn find(number: u32) -> Option<FoundContext> {
     let devices = lock(&DEVICES);
     FoundContext::upgrade(&devices.iter().find(|other| other.number == number)?.context)
 }
 
-/// The numbers of all open devices.
+/// Returns the numbers of all open devices.
 pub(crate) fn open() -> Vec<u32> {
     lock(&DEVICES).iter().map(|device| device.number).collect()
 }
 
-/// What traces the device of a number, while it is open.
+/// Returns the tracer of the device with a number, while it is open.
 pub(crate) fn tracer_of(number: u32) -> Option<Arc<Tracer>> {
     lock(&DEVICES).iter().find(|other| other.number == number)?.tracer.clone()
 }
 
-/// The other devices of the process that this one may have points of.
+/// Returns the other devices of the process that this one may have points of.
 pub(crate) fn met(context: &Context) -> Vec<FoundContext> {
     let has_met = |context: &Context| context.has_met.load(Ordering::Acquire);
     if !has_met(context) {
@@ -81,12 +82,12 @@ pub(crate) fn met(context: &Context) -> Vec<FoundContext> {
     others(context).into_iter().filter(|other| has_met(other)).collect()
 }
 
-/// The numbers of all open devices that others may have to do with.
+/// Returns the numbers of all open devices that other devices may work with.
 pub(crate) fn numbers_of_peers() -> Vec<u32> {
     lock(&DEVICES).iter().filter(|other| other.has_peers).map(|other| other.number).collect()
 }
 
-/// The other devices of the process.
+/// Returns the other devices of the process.
 pub(crate) fn others(context: &Context) -> Vec<FoundContext> {
     let devices = lock(&DEVICES);
     let others = devices.iter().filter(|other| other.number != context.number);
@@ -94,19 +95,19 @@ pub(crate) fn others(context: &Context) -> Vec<FoundContext> {
 }
 
 impl Context {
-    /// What messages call it.
+    /// Returns the name that messages use.
     pub(crate) fn name(&self) -> DeviceName {
         DeviceName::new(self.number, self.properties.name.clone())
     }
 
-    /// From now on this device and another may have each other's points.
+    /// Records that from now on this device and another may have each other's points.
     pub(crate) fn meet(&self, other: &Context) {
         for context in [self, other] {
             context.has_met.store(true, Ordering::Release);
         }
     }
 
-    /// Refuses two devices that can have nothing to do with each other.
+    /// Refuses two devices that cannot work with each other.
     pub(crate) fn check_peers(&self, other: &Context) -> Result<()> {
         match (self.driver.peer(), other.driver.peer()) {
             (Some(own), Some(their)) if std::mem::discriminant(&own) == std::mem::discriminant(&their) => Ok(()),

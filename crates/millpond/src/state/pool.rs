@@ -1,6 +1,6 @@
-//! The shared half of a pool behind one lock: the heap, the table of allocations and what is used.
+//! The shared half of a pool behind one lock: the heap, the table of allocations and the count of used bytes.
 //!
-//! Streams come here only when their own cache misses. Knows allocations; of streams only the counts of
+//! Streams come here only when their own cache misses. Depends on allocations, and of streams only on the counts of
 //! their caches.
 
 use std::collections::BTreeMap;
@@ -31,29 +31,29 @@ use crate::sync::ranks;
 pub(crate) struct PoolShared {
     pub(crate) id: PoolId,
     pub(crate) context: Arc<Context>,
-    /// What the program calls it.
+    /// The name that the program gave it.
     pub(crate) name: Mutex<Leaf, Option<Box<str>>>,
     /// Sizes are rounded up to this many bytes.
     pub(crate) grain: u64,
-    /// Whether freed addresses are made inaccessible.
+    /// `true` if freed addresses are made inaccessible.
     pub(crate) guard: bool,
-    /// Whether its memory can be handed to other processes.
+    /// `true` if its memory can be handed to other processes.
     pub(crate) shareable: bool,
-    /// Whether each allocation is on chunks of its own.
+    /// `true` if each allocation is on chunks of its own.
     pub(crate) is_apart: bool,
-    /// Another process has it as a whole, and keeps its chunks.
+    /// `true` if another process has it as a whole, and keeps its chunks.
     pub(crate) is_open: AtomicBool,
     pub(crate) range: Range,
     destroyed: AtomicBool,
-    /// For how many reasons freed blocks go to the heap at once: addresses are guarded, the pool is destroyed, and each
-    /// request that has found no memory as yet.
+    /// The number of reasons for freed blocks to go to the heap at once: addresses are guarded, the pool is destroyed,
+    /// and each request that has found no memory yet.
     bypasses: AtomicU32,
-    /// What other devices may do with its memory.
+    /// The access of other devices to its memory.
     pub(crate) grants: Arc<Mutex<ranks::Grants, Grants>>,
     pub(crate) heap: Mutex<ranks::Heap, Heap>,
 }
 
-/// What a pool is for beside serving memory.
+/// The uses of a pool beside serving memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Uses {
     pub(crate) guard: bool,
@@ -61,48 +61,49 @@ pub(crate) struct Uses {
     pub(crate) is_apart: bool,
 }
 
-/// A stream's cache in this pool, as the pool sees it.
+/// A stream's cache for this pool, as the pool sees it.
 #[derive(Debug)]
 struct CacheRef {
     stream: Weak<StreamShared>,
     count: Arc<CacheCount>,
 }
 
-/// The heap with all that is kept in step with it.
+/// The heap, and everything that changes together with it.
 #[derive(Debug)]
-#[repr(align(128))] // What streams read that are served from their caches is on other cache lines than its lock.
+#[repr(align(128))] // Its lock is on other cache lines than the fields that streams read when their caches serve them.
 pub(crate) struct Heap {
     pub(crate) pool: millpond_core::pool::Pool,
     /// The driver's handle of each chunk.
     pub(crate) chunks: Vec<Option<Chunk>>,
-    /// What is mapped: first addresses and sizes.
+    /// The mapped ranges: first addresses and sizes.
     pub(crate) mappings: BTreeMap<u64, u64>,
-    /// Who else is let in to it.
+    /// The other devices that have access to it.
     pub(crate) grants: Arc<Mutex<ranks::Grants, Grants>>,
-    /// Whether chunks are made to be handed to other processes.
+    /// `true` if chunks are made to be handed to other processes.
     pub(crate) shareable: bool,
-    /// What other processes may reach.
+    /// The blocks that other processes may reach.
     pub(crate) exposed: Exposed,
     next_serial: u64,
-    /// All allocations there ever were; the name of a held block is the index of its own.
+    /// All allocations that were ever made. The name of a held block is the index of its allocation.
     table: Vec<Arc<Allocation>>,
-    /// Those without a block. The reference that is here goes out with a block and comes back with it, uncounted.
+    /// The allocations without a block. The reference that is here goes out with a block and comes back with it, so
+    /// that no count changes.
     vacant: Vec<Arc<Allocation>>,
     caches: Vec<CacheRef>,
-    /// Bytes in use, less what the caches' counts say.
+    /// The bytes in use, less the counts of the caches.
     used: i64,
     used_high: u64,
-    /// How far caches that are gone rose above what they left in use, since the last look.
+    /// The bytes by which the peaks of caches that are gone exceeded what they left in use, since the last look.
     peak: i64,
-    /// What had left the heap at the last look: until the next, all that is used is part of it.
+    /// The bytes that had left the heap at the last look. Until the next look, all used bytes are among them.
     out: u64,
-    /// How often the lock was taken.
+    /// The number of times that the lock was taken.
     lock_count: u64,
-    /// How many blocks came back.
+    /// The number of blocks that came back, and of limits that were set.
     returned: u64,
 }
 
-/// A chunk as the driver knows it, and its number among all that the pool ever had.
+/// A chunk: the driver's handle, and its number among all that the pool ever had.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Chunk {
     pub(crate) raw: RawChunk,
@@ -131,14 +132,14 @@ impl Heap {
         }
     }
 
-    /// The heap, leaving an empty one that is never asked again.
+    /// Takes the heap out, and leaves an empty one that is never asked again.
     fn take(&mut self) -> Self {
         let config = self.pool.config().clone();
         let granule = Range::new(0, config.granularity);
         std::mem::replace(self, Heap::new(millpond_core::pool::Pool::new(config, granule), Arc::default()))
     }
 
-    /// A chunk was created.
+    /// Records a chunk that was created.
     pub(crate) fn add_chunk(&mut self, id: ChunkId, raw: RawChunk) {
         if self.chunks.len() <= id.index() {
             self.chunks.resize(id.index() + 1, None);
@@ -147,17 +148,17 @@ impl Heap {
         self.next_serial += 1;
     }
 
-    /// A chunk's number among all that the pool ever had.
+    /// Returns a chunk's number among all that the pool ever had.
     pub(crate) fn serial(&self, id: ChunkId) -> Option<u64> {
         self.chunks.get(id.index()).copied().flatten().map(|chunk| chunk.serial)
     }
 
-    /// The chunk with that number, while it exists.
+    /// Returns the chunk with that number, while it exists.
     pub(crate) fn chunk_of(&self, serial: u64) -> Option<RawChunk> {
         self.chunks.iter().flatten().find(|chunk| chunk.serial == serial).map(|chunk| chunk.raw)
     }
 
-    /// The allocation that [`enlist`](Self::enlist) hands out next is asked for from memory.
+    /// Prefetches the allocation that [`enlist`](Self::enlist) returns next.
     #[inline]
     pub(crate) fn expect_enlist(&self) {
         if let Some(next) = self.vacant.last() {
@@ -165,7 +166,7 @@ impl Heap {
         }
     }
 
-    /// An allocation for a block that just left the heap: a vacant one, or what `new` makes for an index.
+    /// Returns an allocation for a block that just left the heap: a vacant one, or one that `new` makes for an index.
     #[inline]
     pub(crate) fn enlist(&mut self, block: BlockId, new: impl FnOnce(u32) -> Arc<Allocation>) -> Arc<Allocation> {
         let allocation = self.vacant.pop().unwrap_or_else(|| {
@@ -177,10 +178,11 @@ impl Heap {
         allocation
     }
 
-    /// The block of a freed allocation returns to the heap.
+    /// Returns the block of a freed allocation to the heap.
     #[inline]
     pub(crate) fn give_back(&mut self, allocation: Arc<Allocation>, freed: Freed<'_>) {
-        // Also what is condemned: who waits for memory asks again, and then waits for the end of its uses.
+        // Condemned blocks count, too: a thread that waits for memory asks again, and then waits for the end of their
+        // uses.
         self.returned += 1;
         if self.exposed.holds(allocation.block()) {
             return self.exposed.condemn(allocation, freed.into_points());
@@ -189,63 +191,64 @@ impl Heap {
         self.vacant.push(allocation);
     }
 
-    /// How many blocks have come back so far, and how often there was room anew.
+    /// Returns the number of blocks that have come back, and of limits that were set, so far.
     pub(crate) fn returned(&self) -> u64 {
         self.returned
     }
 
-    /// The most memory from now on. A request that was refused may find room by it.
+    /// Sets the most memory that the pool may have from now on. A request that was refused may then find room.
     pub(crate) fn set_max_bytes(&mut self, max_bytes: u64) {
         self.pool.set_max_bytes(max_bytes);
         self.returned += 1;
     }
 
-    /// Blocks that a chain freed return from its cache.
+    /// Returns blocks that a chain freed from its cache to the heap.
     #[inline]
     pub(crate) fn take_back(&mut self, chain: &Chain, cached: impl Iterator<Item = (Arc<Allocation>, Seq)>) {
         cached.for_each(|(allocation, seq)| self.give_back(allocation, Freed::at(chain, seq)));
     }
 
-    /// Whether no block is held any more.
+    /// Returns `true` if no block is held any more.
     pub(crate) fn is_empty(&self) -> bool {
         self.vacant.len() == self.table.len()
     }
 
-    /// The table, which refers to its pool: taken out so that the pool can go.
+    /// Takes the table out, so that the pool can be dropped: the entries refer to the pool.
     pub(crate) fn take_table(&mut self) -> Vec<Arc<Allocation>> {
         self.vacant.clear();
         std::mem::take(&mut self.table)
     }
 
-    /// The allocation in a block, once it is entered.
+    /// Returns the allocation in a block, once it is entered.
     pub(crate) fn allocation_in(&self, block: BlockId) -> Option<&Arc<Allocation>> {
         self.table.get(self.pool.name(block)? as usize).filter(|allocation| allocation.block() == block)
     }
 
-    /// Those without a block, the last that lost one first: of several that had a block at one address that is the
-    /// order of their frees, whichever streams those were on.
+    /// Returns the allocations without a block, those that lost it last first. For several that had a block at one
+    /// address that is the order of their frees, latest first, whichever streams those were on.
     pub(crate) fn vacated(&self) -> impl Iterator<Item = &Arc<Allocation>> {
         self.vacant.iter().rev()
     }
 
-    /// All entries of the table.
+    /// Returns all entries of the table.
     pub(crate) fn allocations(&self) -> impl Iterator<Item = &Arc<Allocation>> {
         self.table.iter()
     }
 
-    /// Counts bytes that went to the program (or came back) without a cache, and keeps the high mark. What the caches
-    /// did before counts without them.
+    /// Counts bytes that went to the program (or came back) without a cache, and updates the high mark. The changes of
+    /// the caches before that are counted without these bytes.
     pub(crate) fn count_used(&mut self, bytes: i64) {
         let now = self.settle() as i64 + bytes;
         self.used += bytes;
         self.used_high = self.used_high.max(now.max(0) as u64);
     }
 
-    /// Brings the high mark up to date; bytes used now.
+    /// Updates the high mark, and returns the bytes used now.
     ///
-    /// Between two looks only caches serve and are served, each in an order that only it knows. So their peaks
-    /// count together: exact where one of them has moved, and else not below what was used at once, nor above what had
-    /// left the heap. What a stream does at the very moment of the look may be seen by the next one.
+    /// Between two looks only caches serve allocations and take frees, each in an order that only it knows. So their
+    /// peaks are added. The sum is exact if only one cache has moved. Otherwise it is not below what was used at one
+    /// time, nor above what had left the heap. Changes of a stream at the very moment of a look may be seen by the next
+    /// one.
     fn settle(&mut self) -> u64 {
         let (mut now, mut most) = (self.used, self.used + std::mem::take(&mut self.peak));
         for cache in &self.caches {
@@ -259,7 +262,7 @@ impl Heap {
         now
     }
 
-    /// The high mark of used bytes is what is used now.
+    /// Resets the high mark of used bytes to what is used now.
     pub(crate) fn reset_used_high(&mut self) {
         self.settle();
         self.used_high = 0;
@@ -299,7 +302,7 @@ impl PoolShared {
         }
     }
 
-    /// Takes the heap's lock, the one lock that streams share; counted.
+    /// Takes the heap's lock, the one lock that streams share, and counts that.
     pub(crate) fn lock(&self) -> Guard<'_, Heap> {
         let mut heap = lock(&self.heap);
         heap.lock_count += 1;
@@ -315,14 +318,14 @@ impl PoolShared {
         }
     }
 
-    /// Whether freed blocks go to the heap at once instead of resting in caches. Asked under a stream's lock: who
-    /// changes it takes that lock afterwards.
+    /// Returns `true` if freed blocks go to the heap at once and not into caches. It is asked under a stream's lock: a
+    /// thread that changes it takes that lock afterwards.
     #[inline]
     pub(crate) fn bypasses_caches(&self) -> bool {
         self.bypasses.load(Ordering::Relaxed) > 0
     }
 
-    /// One more reason for that, or one less.
+    /// Adds a reason for that, or removes one.
     pub(crate) fn bypass_caches(&self, bypass: bool) {
         match bypass {
             true => self.bypasses.fetch_add(1, Ordering::AcqRel),
@@ -330,7 +333,7 @@ impl PoolShared {
         };
     }
 
-    /// It is destroyed: nothing new comes from here.
+    /// Marks the pool as destroyed: nothing new comes from it.
     pub(crate) fn stop_serving(&self) {
         self.destroyed.store(true, Ordering::Release);
         self.bypass_caches(true);
@@ -349,7 +352,7 @@ impl PoolShared {
         count
     }
 
-    /// The cache of a stream that is closed goes: what lies on it returns, what it counted is the heap's now.
+    /// Removes the cache of a closed stream. Its blocks return to the heap, and the heap adds its count.
     pub(crate) fn return_cache(
         &self,
         chain: &Chain,
@@ -368,17 +371,17 @@ impl PoolShared {
         }
     }
 
-    /// The streams with a cache here.
+    /// Returns the streams with a cache here.
     pub(crate) fn streams(&self) -> Vec<Arc<StreamShared>> {
         self.lock().caches.iter().filter_map(|cache| cache.stream.upgrade()).collect()
     }
 
-    /// The allocation that a view names; whether the life it means still lasts is for the caller to see.
+    /// Returns the allocation that a view names. The caller has to check that the lifetime it names still lasts.
     pub(crate) fn resolve(&self, index: u32) -> Option<Arc<Allocation>> {
         self.lock().table.get(index as usize).cloned()
     }
 
-    /// Whether `pointer` is one of this pool's addresses.
+    /// Returns `true` if `pointer` is one of this pool's addresses.
     pub(crate) fn contains(&self, pointer: u64) -> bool {
         self.range.contains(pointer)
     }
@@ -395,27 +398,27 @@ impl PoolShared {
         }
     }
 
-    /// An entry for its table.
+    /// Makes an entry for its table.
     #[cold]
     pub(crate) fn new_entry(self: &Arc<Self>, index: u32) -> Arc<Allocation> {
         let number = self.context.alloc_numbers.take();
         Arc::new(Allocation::new(number, index, self.context.number, Origin::Pool(Arc::clone(self))))
     }
 
-    /// What messages call it. The name's lock is a leaf: whoever makes a message may hold any other.
+    /// Returns the name that messages use. The name's lock is a leaf: a thread that makes a message may hold any other.
     #[cold]
     pub(crate) fn title(&self) -> PoolName {
         let name = if process::is_forked() { None } else { lock(&self.name).as_deref().map(str::to_owned) };
         PoolName { id: self.id, name }
     }
 
-    /// What messages call it where several devices are in question.
+    /// Returns the name that messages about several devices use.
     #[cold]
     pub(crate) fn titled(&self) -> String {
         format!("{} of {}", self.title(), self.context.name())
     }
 
-    /// The largest live allocations, for a report.
+    /// Returns the largest live allocations, for a report.
     pub(crate) fn largest(&self, heap: &Heap, count: usize) -> Vec<Holder> {
         let mut live: Vec<_> = heap.allocations().filter(|it| it.life().freed.is_none()).collect();
         live.sort_by_key(|it| std::cmp::Reverse(it.life().bytes));

@@ -1,6 +1,7 @@
-//! Pinned memory that was dropped: laid aside until the copies that may use it have completed.
+//! Pinned memory of dropped buffers, set aside until the copies that may use it have completed.
 //!
-//! Knows points, ends of chains and addresses. Who asks the device, and gives memory back, is `pool/shell.rs`.
+//! Depends on points, ends of chains and addresses. The code that asks the device and gives memory back is in
+//! `pool/shell.rs`.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,21 +9,23 @@ use millpond_core::ids::{ChainIndex, Point};
 use millpond_core::order::Completed;
 use smallvec::SmallVec;
 
-/// So many pieces are looked at for one request. What was looked at in vain comes last the next time.
+/// The number of pieces that are looked at for one request. Pieces that were looked at in vain come last the next time.
 const LOOK: usize = 8;
 
-/// Who says what has completed.
+/// A source that says what has completed.
 pub(crate) trait Asked: Completed {
     type End;
 
-    /// The end that the point's stream has now; none where the device is past the point, or cannot record it.
+    /// Returns the end that the point's stream has now, or `None` if the device is past the point or cannot record the
+    /// end.
     fn end_now(&self, point: Point) -> Option<Self::End>;
 
-    /// Whether the device is past an end: all before it has completed then, which is known from now on.
+    /// Returns `true` if the device is past an end. Everything before the end has completed then, which is known from
+    /// now on.
     fn is_past(&self, end: &Self::End) -> bool;
 }
 
-/// Memory of a buffer that was dropped.
+/// Memory of a dropped buffer.
 #[derive(Debug)]
 pub(crate) struct Retired {
     pub(crate) at: u64,
@@ -32,19 +35,19 @@ pub(crate) struct Retired {
 }
 
 impl Retired {
-    /// The first of its copies that may run still. INVARIANT: pinned-after-copies.
+    /// Returns the first of its copies that may still run. INVARIANT: pinned-after-copies.
     fn unfinished(&self, completed: &impl Completed) -> Option<Point> {
         self.after.iter().copied().find(|point| !completed.is_over(*point))
     }
 }
 
-/// The memory of all buffers that were dropped.
+/// The memory of all dropped buffers.
 #[derive(Debug)]
 pub(crate) struct Laid<E> {
-    /// By their bytes; no queue is empty.
+    /// The pieces, by their bytes. No queue is empty.
     pieces: BTreeMap<u64, VecDeque<Retired>>,
-    /// Ends of chains that were asked in vain. A stream is asked for all that it has: one that never runs dry would say
-    /// no for ever, and this end comes.
+    /// Ends of chains that were asked in vain. A stream is asked for all that it has. A stream that never runs dry
+    /// would say no for ever, but it does reach this end.
     ends: Vec<(ChainIndex, E)>,
 }
 
@@ -59,12 +62,13 @@ impl<E> Laid<E> {
         self.pieces.is_empty()
     }
 
-    /// A buffer was dropped.
+    /// Adds the memory of a dropped buffer.
     pub(crate) fn add(&mut self, piece: Retired) {
         self.pieces.entry(piece.bytes).or_default().push_back(piece);
     }
 
-    /// Takes a small piece out that has `bytes`, and not more than twice as many, and is free.
+    /// Takes out a free piece that has at least `bytes`, and not more than twice as many. Smaller pieces are looked at
+    /// first.
     pub(crate) fn take(&mut self, bytes: u64, asked: &impl Asked<End = E>) -> Option<Retired> {
         let Self { pieces, ends } = self;
         ends.retain(|(_, end)| !asked.is_past(end));
@@ -80,7 +84,7 @@ impl<E> Laid<E> {
             }
             if looked < pieces.len() {
                 found = pieces.pop_front();
-                // For the next request: the end that is asked for then covers all that is here now.
+                // For the next request: the end that it asks for then covers everything that is here now.
                 let last = pieces.back().and_then(|it| it.unfinished(asked));
                 last.into_iter().for_each(|point| note_end(ends, point, asked));
                 break;
@@ -89,7 +93,7 @@ impl<E> Laid<E> {
         found.inspect(|it| self.forget_empty(it.bytes))
     }
 
-    /// Takes all out that is free.
+    /// Takes out all free pieces.
     pub(crate) fn take_free(&mut self, asked: &impl Completed) -> Vec<Retired> {
         let mut free = Vec::new();
         self.pieces.retain(|_, pieces| {
@@ -111,7 +115,7 @@ impl<E> Laid<E> {
     }
 }
 
-/// Records the end of a chain that has not come so far, where none is recorded.
+/// Records the present end of a chain that has not completed so far, if no end of it is recorded.
 fn note_end<E>(ends: &mut Vec<(ChainIndex, E)>, point: Point, asked: &impl Asked<End = E>) {
     if ends.iter().all(|(chain, _)| *chain != point.chain) {
         ends.extend(asked.end_now(point).map(|end| (point.chain, end)));
@@ -127,7 +131,7 @@ mod tests {
 
     use super::{Asked, LOOK, Laid, Retired};
 
-    /// A stream: what it has, how far it is and is known to be, and how often it was asked.
+    /// A stream: what was submitted to it, how far it is, how far it is known to be, and how often it was asked.
     #[derive(Default)]
     struct Stream {
         submitted: Cell<u64>,
@@ -159,7 +163,7 @@ mod tests {
         }
     }
 
-    /// One without further work.
+    /// Returns a stream without further work.
     fn up_to(seq: u64) -> Stream {
         Stream { at: seq.into(), submitted: seq.into(), ..Stream::default() }
     }

@@ -1,11 +1,11 @@
-//! The slices of kernels that run. Builds with debug assertions assert **exclusive-write** by them: no kernel runs with
-//! a slice of bytes that another one may write meanwhile.
+//! The slices of the kernels that are running. Builds with debug assertions use them to assert **exclusive-write**: no
+//! kernel runs with a slice of bytes that another one may write meanwhile.
 //!
-//! Knows addresses; no allocations and no order. In other builds it does nothing.
+//! Depends on addresses, not on allocations or the order. In other builds it does nothing.
 
 use crate::state::access::Access;
 
-/// Says that a kernel runs with its slices, for as long as it is there.
+/// Records that a kernel runs with its slices, while this lives.
 pub(crate) struct Running(#[cfg(debug_assertions)] u64);
 
 #[cfg(not(debug_assertions))]
@@ -30,12 +30,13 @@ mod asserted {
         is_written: bool,
     }
 
-    /// The slices of all kernels that run, and the number of the kernel that began last.
+    /// The slices of all running kernels, and the number of the kernel that began last.
     static SLICES: Mutex<Leaf, (Vec<Slice>, u64)> = Mutex::new((Vec::new(), 0));
 
     impl Running {
         /// # Panics
-        /// A kernel that runs may write the same bytes, or this one may and that one reads them.
+        /// Panics if a running kernel may write the same bytes, or if this one may write them and a running kernel
+        /// reads them.
         pub(crate) fn of<A: Access>(place: &A::Place) -> Self {
             let mut all = lock(&SLICES);
             let (slices, kernel) = &mut *all;
@@ -51,7 +52,7 @@ mod asserted {
             });
             slices.extend(own);
             let running = Self(*kernel);
-            // The panic comes behind the lock.
+            // The panic comes after the lock is released.
             drop(all);
             assert!(beside.is_none(), "exclusive-write: a kernel runs beside {beside:?}");
             running

@@ -1,4 +1,4 @@
-//! A capture in progress, as its streams, its memory and its events know it.
+//! A capture in progress, as its streams, its memory and its events see it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -8,36 +8,36 @@ use millpond_core::graph::{CaptureId, CapturedEvent, GraphId};
 use crate::state::context::Context;
 use crate::trace::tracer::Tracer;
 
-/// What ends a capture.
+/// The way in which a capture ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ends {
-    /// `end_capture`, which hands out the graph.
+    /// By `end_capture`, which returns the graph.
     ByCall,
-    /// The end of the closure that it was begun for: the graph is its caller's.
+    /// With the closure that it was begun for. The graph is its caller's.
     WithClosure,
 }
 
-/// A capture, as its streams and its memory know it.
+/// A capture, as its streams and its memory see it.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// The graph that comes of it.
+    /// The graph that it makes.
     pub(crate) id: GraphId,
     pub(crate) capture: CaptureId,
     pub(crate) context: Arc<Context>,
     pub(crate) ends: Ends,
     pub(crate) is_open: AtomicBool,
-    /// How many numbers of nodes and allocations the graph has given out.
+    /// The counts of nodes and allocations to which the graph has given numbers.
     pub(crate) nodes: AtomicU32,
     pub(crate) allocs: AtomicU32,
 }
 
 impl Session {
-    /// Whether the capture goes on.
+    /// Returns `true` if the capture goes on.
     pub(crate) fn is_open(&self) -> bool {
         self.is_open.load(Ordering::Acquire)
     }
 
-    /// Who writes down what its streams do.
+    /// Returns the tracer of its streams' operations.
     pub(crate) fn tracer(&self) -> Option<&Arc<Tracer>> {
         self.context.tracer.as_ref()
     }

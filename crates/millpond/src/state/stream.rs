@@ -1,4 +1,4 @@
-//! What belongs to one stream behind its own lock: its chain, and its caches of recently freed blocks.
+//! The state of one stream behind its own lock: its chain, and its caches of recently freed blocks.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,30 +21,30 @@ use crate::state::pool::{Heap, PoolShared};
 use crate::state::session::Session;
 use crate::sync::ranks;
 
-/// Who submits to a stream: this library alone, or the program as well, by the handle that it has of it.
+/// The submitters of a stream: this library alone, or the program as well, by the stream's handle.
 ///
-/// Of a shared stream nothing is known but what is asked: each record is a point of its own (always-new,
+/// Of a shared stream only what is asked is known: each record is a point of its own (always-new,
 /// [`StreamShared::end`]), so that no wait for it is taken for one that was done before.
 #[derive(Debug, Default)]
 pub(crate) struct Submitters {
     pub(crate) is_shared: AtomicBool,
-    /// Whether the work of the operation under way is still to come, by the program. Changed under the stream's lock.
+    /// `true` if the program is still to submit the work of the present operation. Changed under the stream's lock.
     is_declared: AtomicBool,
 }
 
 impl Submitters {
-    /// Whether the program submits to it, too.
+    /// Returns `true` if the program submits to it, too.
     #[inline]
     pub(crate) fn are_shared(&self) -> bool {
         self.is_shared.load(Ordering::Acquire)
     }
 
-    /// The program submits the work of the operation under way itself, afterwards.
+    /// Records that the program itself submits the work of the present operation, afterwards.
     pub(crate) fn declare(&self) {
         self.is_declared.store(self.are_shared(), Ordering::Relaxed);
     }
 
-    /// Whether that was said of the operation under way.
+    /// Returns `true` if that was recorded for the present operation, and clears it.
     #[inline]
     pub(crate) fn take_declared(&self) -> bool {
         let is_declared = self.is_declared.load(Ordering::Relaxed);
@@ -55,15 +55,15 @@ impl Submitters {
     }
 }
 
-/// A stream, as the rest of the crate knows it.
+/// A stream, as the rest of the crate sees it.
 #[repr(align(128))] // No cache line is shared with another stream's.
 pub(crate) struct StreamShared {
     pub(crate) id: StreamId,
-    /// The number is another stream's once nothing has this one.
+    /// Given back with the last reference to this stream. Another stream may have the number then.
     pub(crate) _number: StreamNumber,
     pub(crate) chain: ChainIndex,
     pub(crate) raw: RawStream,
-    /// Where it is among the device's work in flight.
+    /// Its index among the device's work in flight.
     pub(crate) stream_index: StreamIndex,
     pub(crate) role: StreamRole,
     pub(crate) submitters: Submitters,
@@ -73,7 +73,7 @@ pub(crate) struct StreamShared {
     pub(crate) state: StateLock,
 }
 
-/// The lock of a stream's state. A thread that has it already waits for ever.
+/// The lock of a stream's state. A thread that takes it twice waits for ever.
 pub(crate) type StateLock = Biased<ranks::Stream, State>;
 
 impl fmt::Debug for StreamShared {
@@ -83,49 +83,49 @@ impl fmt::Debug for StreamShared {
 }
 
 impl StreamShared {
-    /// What messages call it.
+    /// Returns the name that messages use.
     #[cold]
     pub(crate) fn title(&self) -> String {
         stream_names::title(self.context.number, self.id)
     }
 
-    /// What messages call it where several devices are in question.
+    /// Returns the name that messages about several devices use.
     #[cold]
     pub(crate) fn titled(&self) -> String {
         format!("{} of {}", self.title(), self.context.name())
     }
 
-    /// It is closed.
+    /// Records that the stream is closed.
     pub(crate) fn close_name(&self) {
         stream_names::close(self.context.number, self.id);
     }
 }
 
-/// What a stream's own lock guards.
+/// The state that a stream's own lock guards.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) chain: Chain,
-    /// Where the chain began: operations are counted from here.
+    /// The operation at which the chain began. Operations are counted from here.
     pub(crate) birth: u64,
-    /// The epoch up to which it knows everything; 0 where it must always ask, and while it captures.
+    /// The epoch up to which it knows everything. 0 if it must always ask, and while it captures.
     pub(crate) epoch: u64,
     pub(crate) is_closed: bool,
-    /// Whether the legacy default stream will look at it.
+    /// `true` if the legacy default stream will look at it.
     pub(crate) is_noted: bool,
     /// The capture that it takes part in.
     pub(crate) capture: Option<Arc<Session>>,
-    /// The node of it that gets what now comes to the device's stream.
+    /// The node of that capture whose work is what is now submitted to the driver's stream.
     pub(crate) window: Option<NodeId>,
     pub(crate) caches: StreamCaches,
 }
 
-/// What becomes of an operation.
+/// The target of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub(crate) enum Mode {
-    /// It goes to the device.
+    /// The operation goes to the device.
     Live,
-    /// It becomes a node of the graph that is being captured.
+    /// The operation becomes a node of the graph that is being captured.
     Capturing,
 }
 
@@ -143,13 +143,13 @@ impl State {
         }
     }
 
-    /// The number of the operation that was submitted last.
+    /// Returns the number of the operation that was submitted last.
     #[inline]
     pub(crate) fn op(&self) -> u64 {
         op_at(self.chain.seq()) - self.birth
     }
 
-    /// What is captured counts as an operation, too.
+    /// Counts an operation that was captured as an operation of the stream, too.
     #[cold]
     pub(crate) fn counted<R, E>(&mut self, captured: Result<R, E>) -> Result<R, E> {
         if captured.is_ok() {
@@ -158,7 +158,7 @@ impl State {
         captured
     }
 
-    /// What fell out of a pool's cache returns to the heap, and what lies on it where `all` does.
+    /// Returns the blocks that fell out of a pool's cache to the heap, and with `all` also the blocks that are in it.
     #[inline]
     pub(crate) fn return_to(&mut self, heap: &mut Heap, pool: &PoolShared, all: bool) {
         let Self { caches, chain, .. } = self;
@@ -169,7 +169,7 @@ impl State {
         }
     }
 
-    /// The cache for a pool, made where there is none.
+    /// Returns the cache for a pool, and makes it if there is none.
     #[inline(always)]
     pub(crate) fn cache_or_new(&mut self, stream: &StreamShared, pool: &Arc<PoolShared>) -> &mut PoolCache {
         self.caches.find_or_add(pool, || pool.add_cache(stream.me.clone()))

@@ -1,4 +1,4 @@
-//! What a trace calls allocations, and accesses as the program declares them.
+//! The names of allocations in a trace, and accesses as the program declares them.
 
 use millpond_core::check::Act;
 use millpond_core::graph::GraphAllocId;
@@ -14,7 +14,7 @@ use crate::state::origin::Origin;
 use crate::state::peers;
 use crate::trace::tracer::{Caller, Tracer};
 
-/// What a job does on a stream.
+/// Returns the operation of a job on a stream.
 fn done(stream: StreamId, accesses: SmallVec<[Access; 2]>, (job, trust): (Job, Trust)) -> What {
     match job {
         Job::Copy => What::Copy { stream, accesses },
@@ -23,7 +23,7 @@ fn done(stream: StreamId, accesses: SmallVec<[Access; 2]>, (job, trust): (Job, T
 }
 
 impl Tracer {
-    /// A free of memory that may be another device's, or of a capture.
+    /// Traces a free of memory that may be another device's, or of a capture.
     #[cold]
     pub(crate) fn free_owned(&self, owned: &Owned, stream: Option<StreamId>, caller: Caller) {
         let Some(memory) = self.memory_of(&owned.allocation, owned.generation) else { return };
@@ -33,7 +33,8 @@ impl Tracer {
         }
     }
 
-    /// Memory of another device has the name that its device gives it; in another trace, or none, it has none here.
+    /// Returns the name of an allocation. Memory of another device has the name that its device gives it. If that
+    /// device is in another trace, or in none, the memory has no name here.
     pub(crate) fn memory_of(&self, allocation: &Allocation, generation: u64) -> Option<Memory> {
         if let Origin::Captured(session) = &allocation.origin {
             return (allocation.device == self.context)
@@ -59,7 +60,7 @@ impl Tracer {
         );
     }
 
-    /// A launch as the program asked for it.
+    /// Traces a launch as the program asked for it.
     #[cold]
     pub(crate) fn declared_launch<A: Declare>(
         &self,
@@ -72,13 +73,13 @@ impl Tracer {
         self.push(Place::Source(caller), done);
     }
 
-    /// Accesses as the program declares them, to a device with these graphs.
+    /// Returns accesses as the program declares them, to a device with these graphs.
     pub(crate) fn declared<A: Declare>(&self, graphs: &Graphs, accesses: &A) -> SmallVec<[Access; 2]> {
         let mut used = SmallVec::new();
         accesses.declare(&mut |declared| {
             let memory = match declared.source {
                 Source::Empty => None,
-                // What names nothing has a name of its own, which nothing was given.
+                // A source that names nothing gets a name of its own, which no memory has.
                 Source::Nothing | Source::Named(None) => Some(self.new_memory()),
                 Source::Owned(Owned { allocation, generation, .. }) => self.memory_of(allocation, *generation),
                 Source::Named(Some(named)) if named.device != self.context => {

@@ -1,7 +1,7 @@
-//! Who owns memory and who names it: [`Buffer`] and [`View`].
+//! The owner of memory, and the name of it: [`Buffer`] and [`View`].
 //!
-//! A buffer owns one life of an allocation and ends it; a view is a plain value that names the life and can be stale.
-//! Neither gives access to bytes: a launch or a copy does, for declared accesses (`access.rs`).
+//! A buffer owns one lifetime of an allocation and ends it. A view is a plain value that names the lifetime and can be
+//! stale. Neither gives access to bytes: a launch or a copy does, for declared accesses (`access.rs`).
 
 use std::ops::RangeBounds;
 
@@ -15,12 +15,12 @@ use crate::state::named::Named;
 use crate::state::origin::Origin;
 use crate::state::pool::PoolShared;
 
-/// `len` elements of device memory, owned.
+/// A buffer of device memory for `len` elements. It owns the memory.
 ///
-/// [`Stream::free`](crate::Stream::free) ends it, checked, and gives it back if that is refused. Dropping it frees it
-/// after everything declared so far: that never waits, never fails, and orders nothing.
+/// [`Stream::free`](crate::Stream::free) checks the free, and returns the buffer if it is refused. Dropping the buffer
+/// frees it after all uses declared so far. A drop never waits, never fails, and orders nothing.
 ///
-/// A buffer of no elements has no memory and the null address, as in CUDA.
+/// A buffer without elements has no memory and the null address, as in CUDA.
 ///
 /// ```
 /// # use millpond::{Device, HostConfig};
@@ -47,68 +47,68 @@ impl<T> Buffer<T> {
         Self { owned, count }
     }
 
-    /// Takes the life out, so that nothing is left to drop.
+    /// Takes the owned lifetime out, so that nothing is left to drop.
     #[inline]
     pub(crate) fn into_owned(mut self) -> (Option<Owned>, Count<T>) {
         (self.owned.take(), self.count)
     }
 
-    /// Takes the life out, and leaves an empty buffer.
+    /// Takes the owned lifetime out, and leaves an empty buffer.
     #[inline]
     pub(crate) fn take_owned(&mut self) -> Option<Owned> {
         self.count = Count::NONE;
         self.owned.take()
     }
 
-    /// Where the life is, for who takes it out.
+    /// Returns the place of the owned lifetime, for a caller that takes it out.
     #[inline]
     pub(crate) fn place(&mut self) -> &mut Option<Owned> {
         &mut self.owned
     }
 
-    /// The life that it owns; none where it is empty.
+    /// Returns the lifetime that the buffer owns, or `None` if the buffer is empty.
     #[inline]
     pub(crate) fn owned(&self) -> Option<&Owned> {
         self.owned.as_ref()
     }
 
-    /// The number of elements.
+    /// Returns the number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         self.count.len()
     }
 
-    /// Whether it has no elements.
+    /// Returns `true` if the buffer has no elements.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     #[inline]
     pub fn bytes(&self) -> u64 {
         self.count.bytes()
     }
 
-    /// The device address of the first element; 0 where it is empty.
+    /// Returns the device address of the first element, or 0 if the buffer is empty.
     #[inline]
     pub fn address(&self) -> u64 {
         self.owned.as_ref().map_or(0, |owned| owned.address)
     }
 
-    /// The number of its allocation, as messages give it; `None` where it is empty.
+    /// Returns the number of the allocation, as messages have it, or `None` if the buffer is empty.
     pub fn id(&self) -> Option<AllocId> {
         self.owned.as_ref().map(|owned| owned.allocation.id)
     }
 
-    /// Gives it a name, for messages. Where it is allocated in a capture, its alloc node has the name, too.
+    /// Gives the buffer a name, for messages. If it was allocated in a capture, its alloc node gets the name, too.
     pub fn set_name(&self, name: &str) {
         if let Some(owned) = &self.owned {
             owned.set_name(name);
         }
     }
 
-    /// A name for this life of the allocation that can be copied.
+    /// Returns a view of the buffer: a name for this lifetime of the allocation that can be copied.
     pub fn view(&self) -> View<T> {
         let named = self.owned.as_ref().map(|owned| Named {
             device: owned.allocation.device,
@@ -124,8 +124,8 @@ impl<T> Buffer<T> {
         View { named, span: Span::all(self.count) }
     }
 
-    /// A name for a part of it, by elements. Work that uses different elements needs no order, nor do accesses of one
-    /// launch:
+    /// Returns a view of a part of the buffer, as a range of elements. Uses of different elements need no order, also
+    /// within one launch:
     ///
     /// ```
     /// # use millpond::{Device, HostConfig};
@@ -146,12 +146,12 @@ impl<T> Buffer<T> {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid::Bounds`](crate::error::Invalid::Bounds) where the range does not lie within.
+    /// Returns [`Invalid::Bounds`](crate::error::Invalid::Bounds) if the range is not within the buffer.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<View<T>> {
         self.view().slice(range)
     }
 
-    /// Names for the elements before `mid`, and for the others.
+    /// Returns a view of the elements before `mid`, and a view of the others.
     ///
     /// # Errors
     /// As for [`slice`](Self::slice).
@@ -159,25 +159,25 @@ impl<T> Buffer<T> {
         self.view().split_at(mid)
     }
 
-    /// Declares that a launch reads it.
+    /// Declares that a launch reads the buffer.
     #[inline]
     pub fn read(&self) -> Read<'_, T> {
         Read::new(Source::of(self.owned.as_ref()), Span::all(self.count))
     }
 
-    /// Declares that a launch writes it, or reads and writes it.
+    /// Declares that a launch writes the buffer, or reads and writes it.
     #[inline]
     pub fn write(&self) -> Write<'_, T> {
         Write::new(Source::of(self.owned.as_ref()), Span::all(self.count))
     }
 
-    /// Gives up ownership: the address, to be freed with
+    /// Gives up ownership and returns the address, to be freed with
     /// [`Stream::free_address`](crate::Stream::free_address) (CUDA: a plain device pointer).
     ///
-    /// The allocation lives on without an owner. Until it is freed it keeps its pool and its device open, also after
-    /// their last handles: memory, threads and files of the whole device. An address that is never freed keeps them
-    /// until the process ends, as [`mem::forget`](std::mem::forget) of a buffer does; an import's goes with its
-    /// device.
+    /// The allocation stays live without an owner. Until it is freed it keeps its pool and its device open, also after
+    /// their last handles are dropped: memory, threads and files of the whole device. An address that is never freed
+    /// keeps them until the process ends, as [`mem::forget`](std::mem::forget) of a buffer does. An import is released
+    /// with its device.
     pub fn into_address(self) -> u64 {
         let address = self.address();
         self.into_owned();
@@ -193,8 +193,8 @@ impl<T> Drop for Buffer<T> {
     }
 }
 
-/// A name for one life of an allocation, or for a range of its elements. A plain value: it owns nothing and can
-/// outlive what it names; using it then is refused.
+/// A name for one lifetime of an allocation, or for a range of its elements. It is a plain value: it owns nothing and
+/// can outlive the memory that it names. A use of it is then refused.
 ///
 /// ```
 /// # use millpond::{Device, HostConfig};
@@ -225,25 +225,25 @@ impl<T> Clone for View<T> {
 impl<T> Copy for View<T> {}
 
 impl<T> View<T> {
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.span.count().len()
     }
 
-    /// Whether it has no elements.
+    /// Returns `true` if the view has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A part of it, by elements. Only uses of the same elements need an order.
+    /// Returns a view of a part of the elements. Only uses of the same elements need an order.
     ///
     /// # Errors
-    /// [`Invalid::Bounds`](crate::error::Invalid::Bounds) where the range does not lie within.
+    /// Returns [`Invalid::Bounds`](crate::error::Invalid::Bounds) if the range is not within the view.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<View<T>> {
         Ok(View { span: self.span.range(range)?, ..*self })
     }
 
-    /// The elements before `mid`, and the others.
+    /// Returns a view of the elements before `mid`, and a view of the others.
     ///
     /// # Errors
     /// As for [`slice`](Self::slice).
@@ -251,18 +251,18 @@ impl<T> View<T> {
         Ok((self.slice(..mid)?, self.slice(mid..)?))
     }
 
-    /// Declares that a launch reads it.
+    /// Declares that a launch reads the elements.
     pub fn read(&self) -> Read<'static, T> {
         Read::new(Source::Named(self.named), self.span)
     }
 
-    /// Declares that a launch writes it, or reads and writes it.
+    /// Declares that a launch writes the elements, or reads and writes them.
     pub fn write(&self) -> Write<'static, T> {
         Write::new(Source::Named(self.named), self.span)
     }
 }
 
-/// What its holder ends: freed where this is dropped, also while a panic goes through.
+/// An owned lifetime that is freed when this is dropped, also during a panic.
 pub(crate) struct Kept(Option<Owned>);
 
 impl From<Owned> for Kept {

@@ -1,9 +1,10 @@
-//! The legacy default stream and the streams that are ordered with it, live: what core's rule
-//! (`core/order/default_streams.rs`) asks for is done behind each stream's own lock, for the order and for the device.
+//! The legacy default stream and the streams that are ordered with it, in the running program: core's rule
+//! (`core/order/default_streams.rs`) is applied behind each stream's own lock, to the order and to the device.
 //!
-//! A blocking stream notes itself with its first operation after the legacy stream's last, the legacy stream takes the
-//! notes; its end is published with a new epoch, so that others learn of it with their next operation. Locks: the
-//! legacy default stream's state may be held while another stream's is taken, never the other way round.
+//! A blocking stream notes itself at its first operation after the legacy stream's last one, and the legacy stream
+//! takes the notes. The legacy stream's end is published with a new epoch, so that the other streams learn of it at
+//! their next operation. Locks: the legacy default stream's state may be held while another stream's is taken, never
+//! the other way round.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -23,33 +24,34 @@ use crate::state::stream::{State, StreamShared};
 use crate::sync::ranks;
 use crate::sync::sweep::Sweep;
 
-/// What ties the blocking streams to the legacy default stream.
+/// The ties between the blocking streams and the legacy default stream.
 #[derive(Debug, Default)]
 pub(crate) struct Legacy {
-    /// Whether the legacy default stream was ever used: before that no stream has to look.
+    /// `true` once the legacy default stream was used. Before that no stream has to look.
     pub(crate) is_used: AtomicBool,
-    /// Whether the program submits to it by other ways.
+    /// `true` if the program also submits to it by its handle.
     pub(crate) is_shared: AtomicBool,
-    /// Its last operation, for blocking streams to wait for, and its chain.
+    /// Its last operation and its chain, for blocking streams to wait for.
     last: Mutex<ranks::Table, Option<(Snapshot, Arc<Progress>)>>,
     noted: Mutex<ranks::Table, Noted>,
 }
 
-/// What the legacy stream's next operation comes after. It may never be used: what has completed is not kept for it.
+/// The work that the legacy stream's next operation comes after. That operation may never come, so work that has
+/// completed is not kept for it.
 #[derive(Debug, Default)]
 struct Noted {
-    /// Blocking streams that may have work since the last.
+    /// The blocking streams that may have work since the legacy stream's last operation.
     blocking: Vec<Weak<StreamShared>>,
-    /// The last work of those that are closed.
+    /// The ends of blocking streams that are closed.
     ended: Vec<End>,
-    /// A party that knows the ends that were not kept, where there are any.
+    /// A host that knows the ends that were not kept, if there are any.
     over: Option<Host>,
     blocking_sweep: Sweep,
     ended_sweep: Sweep,
 }
 
 impl Legacy {
-    /// A blocking stream has work for the next operation.
+    /// Notes a blocking stream with work that the legacy stream's next operation comes after.
     fn note(&self, stream: Weak<StreamShared>) {
         let mut noted = lock(&self.noted);
         let Noted { blocking, blocking_sweep, .. } = &mut *noted;
@@ -60,8 +62,9 @@ impl Legacy {
         blocking.push(stream);
     }
 
-    /// A blocking stream was closed that had work for the next operation; `base` is what the host knows to have
-    /// completed. What has completed is not kept, known or not: it is learned of all the same.
+    /// Notes the end of a closed blocking stream with work that the next operation comes after. `base` is what the host
+    /// knows to have completed. Ends that have completed are not kept, whether the host knows that or not: `over` knows
+    /// them.
     pub(crate) fn note_end(&self, end: End, base: &Base) {
         let mut noted = lock(&self.noted);
         let Noted { ended, over, ended_sweep, .. } = &mut *noted;
@@ -74,13 +77,14 @@ impl Legacy {
         }
         ended.push(end);
         drop(noted);
-        // Behind the lock: these events are the driver's.
+        // After the lock is released: dropping these events calls the driver.
         drop(gone);
     }
 }
 
 impl StreamShared {
-    /// Puts later work after a snapshot, for the order and for the device; nothing where that is known.
+    /// Puts later work of this stream after a snapshot, in the order and on the device. Does nothing if it already
+    /// comes after it.
     #[inline]
     pub(crate) fn wait_for(&self, state: &mut State, snapshot: &Snapshot, event: RawEvent) -> Result<()> {
         if state.chain.knows_of(snapshot) {
@@ -109,7 +113,7 @@ impl StreamShared {
         Ok(())
     }
 
-    /// As [`wait_for`](Self::wait_for), after all work that another chain has by now.
+    /// As [`wait_for`](Self::wait_for), for all work that another chain has so far.
     pub(crate) fn wait_for_chain(&self, state: &mut State, snapshot: &Snapshot, progress: &Progress) -> Result<()> {
         if state.chain.knows_of(snapshot) {
             return Ok(());
@@ -120,7 +124,7 @@ impl StreamShared {
         Ok(())
     }
 
-    /// What the rule of the default streams asks of this stream.
+    /// Returns this stream in the form that the rule of the default streams takes.
     #[inline]
     pub(crate) fn ties<'s>(&'s self, state: &'s mut State) -> Tied<'s> {
         Tied { stream: self, state }
@@ -134,7 +138,7 @@ impl StreamShared {
         }
         let end = stream.end(&mut other);
         self.wait_for_chain(state, &end, &stream.progress)?;
-        // It must note itself again with its next operation.
+        // It must note itself again at its next operation.
         other.is_noted = false;
         other.epoch = 0;
         Ok(())
@@ -177,11 +181,11 @@ impl Ties for Tied<'_> {
                 return Err(error);
             }
         }
-        // After the loop: a stream that it found closed has its end in `ended` once this succeeds, also where the
-        // driver refused to record that end before.
+        // After the loop: once this succeeds, each stream that the loop found closed has its end in `ended`, also if
+        // the driver refused to record that end before.
         stream.context.close_rest()?;
         let mut noted = lock(&legacy.noted);
-        // From here on this chain knows of them itself.
+        // From here on this chain itself knows these ends.
         if let Some(over) = noted.over.take() {
             state.chain.learn_base(over.base());
         }

@@ -1,7 +1,7 @@
 //! An event: a recorded position of a stream (CUDA: `cudaEvent_t` after `cudaEventRecord`).
 //!
-//! An [`Event`] *is* what was recorded and never changes: recording again makes another event. So the questions which
-//! record a wait meant, and whether an event was recorded at all, do not arise.
+//! An [`Event`] *is* one record and never changes: recording again makes another event. So it is always clear which
+//! record a wait means, and every event was recorded.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -16,7 +16,8 @@ use crate::state::context::Context;
 use crate::state::session::CapturedAt;
 use crate::trace::tracer::{TracedEvent, Tracer};
 
-/// A position of a stream with everything that comes before it. Cheap to clone.
+/// A recorded position of a stream. Everything before it on the stream, and everything that the stream had waited for,
+/// comes before the event. Cheap to clone.
 ///
 /// ```
 /// # use millpond::{Device, HostConfig};
@@ -35,35 +36,35 @@ use crate::trace::tracer::{TracedEvent, Tracer};
 /// ```
 #[derive(Clone)]
 pub struct Event {
-    /// Its end is known before the device's can come.
+    /// Dropped before `at`, so that a trace has the end of the event before the end of its device.
     pub(crate) traced: Option<Arc<TracedEvent>>,
     pub(crate) at: At,
 }
 
-/// How a trace has a question that was refused.
+/// Traces a query or a synchronisation that was refused.
 type Asked = fn(&Tracer, &TracedEvent, &'static Location<'static>);
 
-/// A record: what comes before it, for the order and for the device.
+/// A record: a snapshot for the order, and an event for the device.
 pub(crate) type Record = (Snapshot, Arc<DeviceEvent>);
 
-/// Where an event was recorded.
+/// The place where an event was recorded.
 #[derive(Clone, Debug)]
 pub(crate) enum At {
     /// On a stream of the device.
     Live {
-        /// What comes before it.
+        /// Everything that comes before the event.
         snapshot: Snapshot,
         /// The driver's side.
         device_event: Arc<DeviceEvent>,
         /// The device.
         context: Arc<Context>,
     },
-    /// In a capture: an edge of the graph, and nothing that can be waited for by the host.
+    /// In a capture. The event is an edge of the graph, and the host cannot wait for it.
     Captured(Arc<CapturedAt>),
 }
 
 impl Event {
-    /// A record of a stream of this device.
+    /// Makes an event of a record on a stream of this device.
     #[inline]
     pub(crate) fn at(
         (snapshot, device_event): Record,
@@ -74,12 +75,13 @@ impl Event {
         Self { traced, at }
     }
 
-    /// Whether everything before it has completed (CUDA: `cudaEventQuery`). A yes orders what the host submits from
-    /// then on after it, as a synchronisation does.
+    /// Returns `true` if everything before the event has completed (CUDA: `cudaEventQuery`). Then everything that the
+    /// host submits from now on comes after the event, as after a synchronisation.
     ///
     /// # Errors
-    /// The device is lost; it is not asked again about what is known to have completed. A capture forbids it
-    /// ([`begin_capture_in`](crate::Stream::begin_capture_in)), and is invalid then.
+    /// Returns an error if the device is lost. The device is not asked again about work that is known to have
+    /// completed. If a capture forbids the call ([`begin_capture_in`](crate::Stream::begin_capture_in)), the call is
+    /// refused and the capture is invalid.
     #[track_caller]
     pub fn is_over(&self) -> Result<bool> {
         let caller = Location::caller();
@@ -87,7 +89,8 @@ impl Event {
         self.poll(caller)
     }
 
-    /// As [`is_over`](Self::is_over), where no capture can forbid it: it is not a call of the program, or was allowed.
+    /// As [`is_over`](Self::is_over), but no capture can forbid it: it is not a call of the program, or the captures
+    /// have allowed it.
     #[doc(hidden)]
     pub fn poll(&self, caller: &'static Location<'static>) -> Result<bool> {
         let (snapshot, device_event, context) = self.live(caller, Tracer::event_over)?;
@@ -102,11 +105,11 @@ impl Event {
         Ok(over)
     }
 
-    /// Waits until everything before it has completed (CUDA: `cudaEventSynchronize`).
+    /// Waits until everything before the event has completed (CUDA: `cudaEventSynchronize`).
     ///
     /// # Errors
-    /// The device is lost. A capture forbids it ([`begin_capture_in`](crate::Stream::begin_capture_in)), and is invalid
-    /// then.
+    /// Returns an error if the device is lost. If a capture forbids the call
+    /// ([`begin_capture_in`](crate::Stream::begin_capture_in)), the call is refused and the capture is invalid.
     #[track_caller]
     pub fn synchronize(&self) -> Result<()> {
         let caller = Location::caller();
@@ -114,7 +117,7 @@ impl Event {
         self.wait(caller)
     }
 
-    /// As [`synchronize`](Self::synchronize), where that was allowed.
+    /// As [`synchronize`](Self::synchronize), once the captures have allowed it.
     pub(crate) fn wait(&self, caller: &'static Location<'static>) -> Result<()> {
         let (snapshot, device_event, context) = self.live(caller, Tracer::synchronized_with)?;
         context.driver.block_on(device_event.raw)?;
@@ -127,12 +130,13 @@ impl Event {
         Ok(())
     }
 
-    /// How long after an earlier event this one was reached by its stream (CUDA: `cudaEventElapsedTime`). Both are
-    /// [recorded with their times](crate::Stream::record_timed), on streams of one device, and have completed, which
-    /// is asked for as by [`is_over`](Self::is_over). Zero where this one was reached first.
+    /// Returns the time between the moments at which the streams reached an earlier event and this one (CUDA:
+    /// `cudaEventElapsedTime`). Both must be [recorded with their times](crate::Stream::record_timed), on streams of
+    /// one device, and must have completed, which is checked as by [`is_over`](Self::is_over). Returns zero if this
+    /// event was reached first.
     ///
-    /// A GPU's clock is as exact as CUDA says, half a microsecond. A host device with a seeded
-    /// schedule, count a microsecond for each item of work that they ran.
+    /// A GPU's clock is as exact as CUDA says, half a microsecond. A host device with a seeded schedule counts one
+    /// microsecond for each item of work that it ran.
     ///
     /// ```
     /// # fn main() -> millpond::Result<()> {
@@ -150,9 +154,9 @@ impl Event {
     /// ```
     ///
     /// # Errors
-    /// [`Invalid::NotTimed`] for an event without a time, [`Invalid::NotCompleted`] for one that has not completed,
-    /// [`Invalid::OtherDevice`] for one of another device, an error of the capture for one that was recorded in a
-    /// capture; the device is lost.
+    /// Returns [`Invalid::NotTimed`] for an event without a time, [`Invalid::NotCompleted`] for one that has not
+    /// completed, [`Invalid::OtherDevice`] for one of another device, and the capture's error for one that was recorded
+    /// in a capture. Returns an error if the device is lost.
     #[track_caller]
     pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
         let (from, context) = earlier.time("the earlier event")?;
@@ -169,14 +173,14 @@ impl Event {
         Ok(own.driver.elapsed(from, to)?)
     }
 
-    /// Its time, as its device knows it.
+    /// Returns the time of the event, as its device knows it.
     #[track_caller]
     fn time(&self, which: &'static str) -> Result<(RawTime, &Context)> {
         let (_, device_event, context) = self.live(Location::caller(), Tracer::event_over)?;
         Ok((device_event.time.ok_or(Invalid::NotTimed { which })?, context))
     }
 
-    /// The number of its device.
+    /// Returns the number of the event's device.
     pub(crate) fn device(&self) -> u32 {
         match &self.at {
             At::Live { context, .. } => context.number,
@@ -184,7 +188,7 @@ impl Event {
         }
     }
 
-    /// Captures may forbid that the program asks; of an event that is in one, that one says so.
+    /// Refuses a call that a capture forbids. If the event itself is in a capture, `live` refuses it.
     fn refuse_unsafe(&self, call: &'static str, caller: &'static Location<'static>, asked: Asked) -> Result<()> {
         let At::Live { context, .. } = &self.at else { return Ok(()) };
         context.graphs.refuse_unsafe(call).inspect_err(|error| {
@@ -194,7 +198,8 @@ impl Event {
         })
     }
 
-    /// What the host can ask the device about; asking for a captured event ends that capture.
+    /// Returns what the host can ask the device about. Asking about an event of a capture is refused, and invalidates
+    /// that capture.
     fn live(&self, caller: &'static Location<'static>, asked: Asked) -> Result<(&Snapshot, &DeviceEvent, &Context)> {
         process::refuse_forked()?;
         match &self.at {

@@ -1,11 +1,12 @@
-//! External events: what graphs and outside streams order each other by (CUDA: a `cudaEvent_t` that is recorded and
-//! waited for with `cudaEventRecordExternal` and `cudaEventWaitExternal`).
+//! External events, which order graphs and streams outside of them (CUDA: a `cudaEvent_t` that is recorded and waited
+//! for with `cudaEventRecordExternal` and `cudaEventWaitExternal`).
 //!
-//! An [`Event`] never changes, and a node must name something that each launch records anew: that is an
-//! [`ExternalEvent`], a place that holds the last record. Who waits waits for what it holds at that moment; before its
-//! first record that is nothing, and a wait has no effect. A graph's wait nodes see what it holds at the launch.
+//! An [`Event`] never changes, but a node must name something that each launch records anew. That is an
+//! [`ExternalEvent`], which holds the last record. A wait is for the record that it holds at that moment. Before the
+//! first record it holds none, and a wait has no effect. The wait nodes of a graph take the record that it holds at the
+//! launch.
 //!
-//! Knows snapshots and the driver's events; nothing of graphs. Its lock is a leaf.
+//! Depends on snapshots and the driver's events, not on graphs. Its lock is a leaf.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,13 +50,13 @@ pub struct ExternalEvent {
 #[derive(Debug)]
 struct Shared {
     key: EventKey,
-    /// Its end is known before the device's can come.
+    /// Dropped before `context`, so that a trace has the end of the event before the end of its device.
     traced: Option<Arc<TracedEvent>>,
     context: Arc<Context>,
     last: Mutex<ranks::Table, Option<Record>>,
 }
 
-/// The two kinds of nodes that order a graph with the outside.
+/// The two kinds of nodes that order a graph with streams outside of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EventNode {
     Record,
@@ -63,7 +64,7 @@ pub(crate) enum EventNode {
 }
 
 impl ExternalEvent {
-    /// One of a device, not recorded yet.
+    /// Makes an external event of a device. It is not recorded yet.
     pub(crate) fn new(context: Arc<Context>) -> Self {
         let key = next_key();
         let traced = context.tracer.as_ref().map(Tracer::event);
@@ -72,7 +73,7 @@ impl ExternalEvent {
 }
 
 impl Event {
-    /// An external event that holds this record; `None` for an event of a capture, which is an edge.
+    /// Returns an external event that holds this record, or `None` for an event of a capture, which is an edge.
     ///
     /// ```
     /// # use millpond::{Device, HostConfig};
@@ -95,23 +96,24 @@ impl Event {
     }
 }
 
-/// While this lives no other thread records or asks an external event, where the program is traced: what a trace says
-/// of them stands there in the order in which it happened. Who sees a record has its own line behind that of the
+/// Keeps other threads from recording or reading an external event while the guard lives, if the program is traced. So
+/// a trace has these operations in the order in which they happened: an operation that sees a record comes after that
 /// record.
 pub(crate) fn traced_in_order(context: &Context) -> Option<Guard<'static, ()>> {
     static ORDER: Mutex<ranks::TracedEvents, ()> = Mutex::new(());
     context.tracer.as_ref().map(|_| lock(&ORDER))
 }
 
-/// A number is for one process: two devices' events never meet in a graph under one.
+/// Returns a key that no other external event of the process has: the events of two devices never have one key in a
+/// graph.
 fn next_key() -> EventKey {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     EventKey(NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 impl ExternalEvent {
-    /// The last record, to be asked or synchronised; none before the first. Where a graph's launch recorded it, it is
-    /// the record of that node: not the whole launch comes before it.
+    /// Returns the last record, to query or to synchronise with, or `None` before the first one. If a launch of a graph
+    /// recorded it, it is the record of that node: not the whole launch comes before it.
     pub fn last(&self) -> Option<Event> {
         let context = &self.shared.context;
         let _order = traced_in_order(context);
@@ -120,7 +122,7 @@ impl ExternalEvent {
         Some(Event::at(record, traced, context))
     }
 
-    /// What a trace knows it as.
+    /// Returns the event as a trace has it.
     pub(crate) fn traced(&self) -> Option<&TracedEvent> {
         self.shared.traced.as_deref()
     }
@@ -134,12 +136,12 @@ impl ExternalEvent {
     }
 
     pub(crate) fn set(&self, record: Record) {
-        // The former one is dropped behind the lock: that is a call of the driver.
+        // The former record is dropped after the lock is released, because that calls the driver.
         let former = lock(&self.shared.last).replace(record);
         drop(former);
     }
 
-    /// The device that it is of.
+    /// Returns the device of the event.
     pub(crate) fn owner(&self) -> &Arc<Context> {
         &self.shared.context
     }

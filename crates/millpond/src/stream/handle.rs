@@ -1,7 +1,7 @@
 //! A stream: a queue of work on a device, and a chain of the order (CUDA: `cudaStream_t`).
 //!
-//! The handle, and what every operation does first and last. The operations themselves are on a floor of their own;
-//! what belongs to one stream behind its own lock is in `state/stream.rs`.
+//! The handle, and the first and last step of every operation. The operations themselves are in `operations`. The state
+//! of a stream behind its own lock is in `state/stream.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,10 +19,11 @@ use crate::state::in_flight::Unclosed;
 use crate::state::stream::{Mode, State, StreamShared};
 use crate::sync::garbage::Garbage;
 
-/// A stream of a device: work submitted to it runs in order, work of different streams at the same time.
+/// A stream of a device. Work submitted to one stream runs in order; work of different streams can run at the same
+/// time.
 ///
-/// Every stream-ordered act is a method here. Clones name the same stream; it is closed when the last one is dropped,
-/// and work already in it still runs (CUDA: `cudaStreamDestroy`).
+/// Every stream-ordered operation is a method here. Clones name the same stream. It is closed when the last clone is
+/// dropped, and work already submitted to it still runs (CUDA: `cudaStreamDestroy`).
 ///
 /// ```
 /// # use millpond::{Device, HostConfig};
@@ -44,11 +45,11 @@ pub struct Stream {
     _owner: Arc<Owner>,
 }
 
-/// Closes the stream when the last handle goes.
+/// Closes the stream when the last handle is dropped.
 #[derive(Debug)]
 struct Owner {
     shared: Arc<StreamShared>,
-    /// What keeps a foreign stream open.
+    /// The program's object that keeps a foreign stream open.
     keep: Option<Keep>,
 }
 
@@ -59,34 +60,34 @@ impl Drop for Owner {
 }
 
 impl StreamShared {
-    /// What every operation does first: refuse a closed stream, and learn what there is to learn.
+    /// Begins an operation: refuses a closed stream, and learns what is new.
     #[inline]
     pub(crate) fn enter(&self, state: &mut State) -> Result<Mode> {
         if self.is_current(state) { Ok(Mode::Live) } else { self.learn(state) }
     }
 
-    /// Whether there is nothing to learn: the stream is open, and captures nothing.
+    /// Returns `true` if there is nothing to learn: the stream is open, and does not capture.
     #[inline]
     pub(crate) fn is_current(&self, state: &State) -> bool {
         state.epoch == self.context.epoch.now()
     }
 
-    /// What every operation does last, once the driver has its work.
+    /// Ends an operation, once the driver has its work.
     #[inline]
     pub(crate) fn leave(&self, state: &mut State) {
         self.progress.publish(state.chain.seq());
         after(self.role.standing(), &mut self.ties(state));
     }
 
-    /// As [`leave`](Self::leave), where the program submits the work of the last point only now: before the stream's
-    /// next operation it is not known to have completed.
+    /// As [`leave`](Self::leave), if the program submits the work of the last point only now. That work is not known to
+    /// have completed before the stream's next operation.
     #[cold]
     pub(crate) fn leave_declared(&self, state: &mut State) {
         self.progress.publish(state.chain.seq() - 1);
         after(self.role.standing(), &mut self.ties(state));
     }
 
-    /// The program has the stream's handle from now on, and submits to it as well.
+    /// Marks the stream as shared: the program has its handle from now on, and submits to it as well.
     pub(crate) fn share(&self) {
         self.submitters.is_shared.store(true, Ordering::Release);
         self.progress.share();
@@ -95,13 +96,15 @@ impl StreamShared {
         }
     }
 
-    /// Whether work that only the program knows may be in it: its own, or the legacy default stream's, which ties it.
+    /// Returns `true` if the stream may have work that only the program knows: its own, or the legacy default stream's,
+    /// which the stream is ordered with.
     pub(crate) fn is_shared(&self) -> bool {
         let is_tied = self.role.standing() == Standing::Tied;
         self.submitters.are_shared() || (is_tied && self.context.legacy.is_shared.load(Ordering::Acquire))
     }
 
-    /// The cold half of [`enter`](Self::enter): a new stream, a host that has synchronised, or a legacy operation.
+    /// The cold half of [`enter`](Self::enter): for a new stream, after a synchronisation of the host, or after a
+    /// legacy operation.
     #[cold]
     fn learn(&self, state: &mut State) -> Result<Mode> {
         let epoch = self.context.epoch.now();
@@ -112,7 +115,7 @@ impl StreamShared {
         Ok(mode)
     }
 
-    /// What a call finds that is no operation of the stream and comes after nothing: a capture begins.
+    /// Begins a call that is no operation of the stream and comes after nothing: a capture begins.
     pub(crate) fn enter_to_begin(&self, state: &mut State) -> Result<Mode> {
         let mode = self.find(state)?;
         if mode == Mode::Live && self.role.standing() == Standing::Barrier {
@@ -121,7 +124,7 @@ impl StreamShared {
         Ok(mode)
     }
 
-    /// What an operation finds: unless it is captured, the stream learns what the host knows.
+    /// Returns the mode of an operation. Unless it is captured, the stream learns what the host knows.
     fn look(&self, state: &mut State) -> Result<Mode> {
         if self.find(state)? == Mode::Capturing {
             return Ok(Mode::Capturing);
@@ -131,7 +134,7 @@ impl StreamShared {
         Ok(Mode::Live)
     }
 
-    /// Whether the stream is there, and captures.
+    /// Refuses a closed stream, and returns whether it captures.
     fn find(&self, state: &mut State) -> Result<Mode> {
         process::refuse_forked()?;
         if state.is_closed {
@@ -147,8 +150,8 @@ impl StreamShared {
         Ok(Mode::Live)
     }
 
-    /// Closes the stream: its caches go back to their pools, its number can be used again once its work is known to
-    /// have completed.
+    /// Closes the stream. Its caches go back to their pools, and its chain index can be used again once its work is
+    /// known to have completed.
     fn close(&self, keep: Option<Keep>) {
         if process::is_forked() {
             return;
@@ -163,7 +166,7 @@ impl StreamShared {
         }
         self.close_name();
         state.epoch = 0;
-        // What came to it meanwhile has no end any more.
+        // No later call of the stream can return the error.
         let _ = self.close_window(&mut state);
         if state.capture.take().is_some() {
             self.context.graphs.end_with_stream(self.id, &mut state, &garbage);
@@ -175,14 +178,14 @@ impl StreamShared {
             progress: Arc::clone(&self.progress),
             snapshot: self.last_end(&mut state),
             is_noted: std::mem::take(&mut state.is_noted),
-            // Recording an event in the legacy default stream ties the others to it: nothing of ours is in it before it
-            // is used.
+            // Recording an event in the legacy default stream orders the other streams with it. Before it is used it
+            // has no work of ours, so that no record is needed.
             needs_record: self.role.standing() != Standing::Barrier
                 || self.context.legacy.is_used.load(Ordering::Acquire),
             keep,
         });
         lock(&self.context.chain_indices).close(state.chain.last());
-        // A pool goes, if this was the last to know it, behind the locks.
+        // If this is the last reference to a pool, it is dropped after the locks are released.
         let pools: SmallVec<[_; 1]> = caches.iter_mut().filter_map(|cache| cache.owner.upgrade()).collect();
         for pool in &pools {
             if let Some(cache) = caches.find(pool) {
@@ -191,7 +194,7 @@ impl StreamShared {
             }
         }
         drop(state);
-        // What the program gave goes behind the locks.
+        // The program's object is dropped after the locks are released.
         drop(closed);
         self.context.let_go();
         pools.iter().for_each(|pool| pool.trim_if_destroyed());
@@ -204,16 +207,17 @@ impl Stream {
         Self { shared: Arc::clone(&shared), _owner: Arc::new(Owner { shared, keep }) }
     }
 
-    /// Its number on its device.
+    /// Returns the number of the stream on its device.
     pub fn id(&self) -> StreamId {
         self.shared.id
     }
 
-    /// Whether what is done on it becomes nodes of a graph (CUDA: `cudaStreamIsCapturing`). No operation: it orders
-    /// nothing; the legacy default stream answers no while others are captured, and their captures go on.
+    /// Returns `true` if the stream is capturing, so that its operations become nodes of a graph (CUDA:
+    /// `cudaStreamIsCapturing`). This is not an operation and orders nothing. For the legacy default stream it returns
+    /// `false` while others are captured, and their captures go on.
     ///
     /// # Errors
-    /// The stream is closed.
+    /// Returns an error if the stream is closed.
     pub fn is_capturing(&self) -> Result<bool> {
         process::refuse_forked()?;
         let mut state = self.shared.state.lock();

@@ -1,9 +1,10 @@
-//! The help of a refused operation: as few edges as settle it.
+//! The help of a refused operation: a small set of edges that would make it right.
 //!
-//! A refusal names the newest operation of each stream that has to come first, under the locks of the operation. Here,
-//! where none of these is held, the streams of the device are asked which of them comes after several of these: an
-//! event of that one stands for all. A stream that is closed can record no event any more: one that comes after it is
-//! asked instead, or the help says that it has to be done before. Decides no verdict.
+//! A refusal is made under the locks of the operation, and names the newest operation of each stream that has to come
+//! first. Here, where none of these locks is held, the device's streams are searched for one that comes after several
+//! of these operations: an event recorded on it stands for all of them. A closed stream can record no event any more.
+//! Then a stream that comes after it is named instead, or the help says that the event has to be recorded before the
+//! stream is destroyed. Decides no verdict.
 
 use millpond_core::check::{Edge, Side, Spot, Way, brought, settled_by};
 use millpond_core::order::Knows;
@@ -13,14 +14,14 @@ use crate::state::context::Context;
 use crate::state::stream::StreamShared;
 
 impl Context {
-    /// Leaves the edges that are needed.
+    /// Reduces the missing edges of a violation to those that are needed.
     #[cold]
     pub(crate) fn shorten_help(&self, error: &mut Error) {
         let Error::Violation(finding) = error else { return };
-        // Sides of other devices and processes are not this one's to know.
+        // This device does not know the sides of other devices and processes.
         let is_ours = |side: &Side| side.process.is_none() && side.stream.is_some_and(|it| it.device().is_none());
         finding.name_nodes(|side, sought| is_ours(side).then(|| self.graphs.node_of(side, sought))?);
-        // Streams of other devices are not asked: their numbers are not this one's.
+        // Streams of other devices are left out: their numbers mean other streams here.
         let is_ours = |edge: &Edge| edge.point().is_some() && edge.after.stream.is_some_and(|it| it.device().is_none());
         let (mut ours, others): (Vec<Edge>, Vec<Edge>) =
             std::mem::take(&mut finding.missing).into_iter().partition(is_ours);
@@ -36,8 +37,8 @@ impl Context {
 }
 
 impl StreamShared {
-    /// An edge from this stream as it stands, if that brings anything. A stream that is busy is not asked: it may be
-    /// the calling thread that keeps it so.
+    /// Returns an edge from the present end of this stream, if it covers any of the wanted edges. A busy stream is left
+    /// out, because the calling thread may be the one that keeps it busy.
     fn way(&self, wanted: &[Edge]) -> Option<Way> {
         let state = self.state.try_lock()?;
         let bits = brought(wanted, |point| state.chain.covers(point));

@@ -1,23 +1,24 @@
-//! Host memory that copies read and write as they run: [`PinnedBuffer`] (CUDA: page-locked memory).
+//! Host memory that copies read and write while they run: [`PinnedBuffer`] (CUDA: page-locked memory).
 //!
-//! It is memory with a life like any other: copies are uses at points of their streams, judged by the same law as uses
-//! of device memory (`operations/pinned.rs`). The host is one more party. It reads and writes by slices, and is asked
-//! the same when it takes one, as a party that comes after what it has synchronised with. So a slice is never of bytes
-//! that a copy may still write, nor a mutable one of bytes that a copy may still read.
+//! It has a lifetime like any other memory. Copies are uses at points of their streams, checked by the same rules as
+//! uses of device memory (`operations/pinned.rs`). The host is one more party. It reads and writes through slices, and
+//! each slice that it takes is checked in the same way: the host comes after what it has synchronised with. So a slice
+//! never has bytes that a copy may still write, and a mutable slice never has bytes that a copy may still read.
 //!
-//! What may come while a slice is there Rust's borrows say: a copy into the memory takes the buffer mutably, a copy
-//! from it shares it. So the host's own uses need not be kept in the life: they have ended when the next copy is
-//! submitted. There is no view and no access for launches: memory is named by who has the buffer, and only copies use
-//! it.
+//! Rust's borrows restrict what can be submitted while a slice exists: a copy into the memory borrows the buffer
+//! mutably, and a copy from it borrows the buffer shared. So the host's own uses are not recorded: they have ended when
+//! the next copy is submitted. There are no views and no accesses for launches: the memory is named by its buffer, and
+//! only copies use it.
 //!
-//! Dropping it waits for nothing and calls no driver: the memory is laid aside with the points that it is free after
-//! (`retired.rs`). A later buffer of about that size takes it once all those have completed, and `Device::synchronize`
-//! gives the rest back. What is left on a lost device goes with its driver, once nothing runs. The buffer keeps its
-//! device; a capture takes no such copies; a forked process is refused all of it.
+//! Dropping a buffer waits for nothing and makes no driver call: its memory is set aside with the points that it is
+//! free after (`retired.rs`). A later buffer of about that size takes the memory once all these points have completed,
+//! and `Device::synchronize` gives the rest back. On a lost device the memory is released with the driver, once nothing
+//! runs. The buffer keeps its device alive. A capture refuses these copies. A forked child process is refused
+//! everything.
 //!
 //! Invariants: **known-to-host**: a slice is made only once the host knows that each conflicting copy has completed,
-//! which it learns only from the device; **pinned-after-copies**: memory is used again, or given back, only once all
-//! copies of it have completed.
+//! which it learns only from the device; **pinned-after-copies**: memory is reused, or given back, only once all copies
+//! of it have completed.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -45,11 +46,11 @@ use crate::state::retired::Retired;
 use crate::stream::report::Noted;
 use crate::trace::tracer::Tracer;
 
-/// `len` elements of host memory, owned, that copies read and write in stream order (CUDA: `cudaMallocHost`).
+/// A buffer of host memory for `len` elements, which copies read and write in stream order (CUDA: `cudaMallocHost`).
 ///
-/// [`Stream::copy_from_pinned`](crate::Stream::copy_from_pinned) and
-/// [`copy_to_pinned`](crate::Stream::copy_to_pinned) return at once, and stage nothing. The host reads and writes it by
-/// slices. A slice of what a copy may still use is refused, with that copy and what to wait for:
+/// [`Stream::copy_from_pinned`](crate::Stream::copy_from_pinned) and [`copy_to_pinned`](crate::Stream::copy_to_pinned)
+/// return at once, and stage nothing. The host reads and writes the buffer through slices. A slice of bytes that a copy
+/// may still use is refused. The error names that copy and what to wait for:
 ///
 /// ```
 /// # fn main() -> millpond::Result<()> {
@@ -68,26 +69,28 @@ use crate::trace::tracer::Tracer;
 /// # }
 /// ```
 ///
-/// Dropping it waits for nothing. Where copies may still run, the memory stays until they have completed.
+/// Dropping the buffer waits for nothing. If copies may still run, the memory stays until they have completed.
 ///
-/// A [trace](crate::config::Trace) has the copies, and the slices that were refused, not those that were taken.
+/// A [trace](crate::config::Trace) has the copies and the slices that were refused. It does not have the slices that
+/// were taken.
 pub struct PinnedBuffer<T> {
     owned: Option<Owned>,
-    /// How much memory that is.
+    /// The size of the memory, in bytes.
     capacity: u64,
     context: Arc<Context>,
     count: Count<T>,
-    /// It is sent and shared as elements are: the host uses them on whichever thread it has it.
+    /// Makes the buffer `Send` and `Sync` as its elements are, because the host uses them on any thread that has the
+    /// buffer.
     element: PhantomData<T>,
 }
 
 impl<T: Pod> PinnedBuffer<T> {
-    /// No memory.
+    /// Makes a buffer without memory.
     pub(crate) fn empty(context: &Arc<Context>, count: Count<T>) -> Self {
         Self { owned: None, capacity: 0, context: Arc::clone(context), count, element: PhantomData }
     }
 
-    /// Over memory that is the caller's alone: `capacity` bytes from `at`, initialised.
+    /// Makes a buffer over memory that only the caller has: `capacity` bytes from `at`, initialised.
     pub(crate) fn new(
         context: &Arc<Context>,
         (at, capacity): (u64, u64),
@@ -111,24 +114,25 @@ impl<T: Pod> PinnedBuffer<T> {
         Self { owned, capacity, context: Arc::clone(context), count, element: PhantomData }
     }
 
-    /// The elements, to be read. The borrow keeps copies into them away.
+    /// Returns the elements for reading. While the slice is borrowed, no copy into the buffer can be submitted.
     ///
     /// # Errors
-    /// A violation where a copy into them is not known to have completed: synchronise with its stream, or with an event
-    /// recorded after it, first.
+    /// Returns a violation if a copy into the buffer is not known to have completed. Synchronise with its stream first,
+    /// or with an event that was recorded after it.
     #[track_caller]
     pub fn as_slice(&self) -> Result<&[T]> {
         self.check(Act::Read, Location::caller())?;
-        // SAFETY: initialised memory of so many elements, aligned to 512 B (no `T` of a `Count` asks for more), that is
-        // this buffer's alone; any bytes are a `T: Pod`. No copy writes it: each that did has completed
-        // (known-to-host), and no other can be submitted while this borrow is there.
+        // SAFETY: the memory is initialised, has `len` elements, is aligned to 512 B (no `T` of a `Count` asks for
+        // more), and is this buffer's alone. Any bytes are a `T: Pod`. No copy writes it: each copy that did has
+        // completed (known-to-host), and no other can be submitted while this borrow exists.
         Ok(unsafe { std::slice::from_raw_parts(self.start(), self.len()) })
     }
 
-    /// The elements, to be read and written. The borrow keeps all copies away.
+    /// Returns the elements for reading and writing. While the slice is borrowed, no copy of the buffer can be
+    /// submitted.
     ///
     /// # Errors
-    /// As of [`as_slice`](Self::as_slice), and for copies from them as well.
+    /// As for [`as_slice`](Self::as_slice), and also for copies from the buffer.
     #[track_caller]
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         self.check(Act::Write, Location::caller())?;
@@ -136,12 +140,12 @@ impl<T: Pod> PinnedBuffer<T> {
         Ok(unsafe { std::slice::from_raw_parts_mut(self.start(), self.len()) })
     }
 
-    /// Declares that a copy reads it.
+    /// Declares that a copy reads the buffer.
     pub fn read(&self) -> PinnedRead<'_, T> {
         PinnedRead(Read::new(Source::of(self.owned.as_ref()), Span::all(self.count)))
     }
 
-    /// Declares that a copy writes it.
+    /// Declares that a copy writes the buffer.
     pub fn write(&mut self) -> PinnedWrite<'_, T> {
         PinnedWrite(Write::new(Source::of(self.owned.as_ref()), Span::all(self.count)), PhantomData)
     }
@@ -153,7 +157,7 @@ impl<T: Pod> PinnedBuffer<T> {
         }
     }
 
-    /// Whether the host may do this now. INVARIANT: known-to-host.
+    /// Refuses what the host may not do yet. INVARIANT: known-to-host.
     fn check(&self, act: Act, caller: &'static Location<'static>) -> Result<()> {
         process::refuse_forked()?;
         let Some(owned) = &self.owned else { return Ok(()) };
@@ -182,27 +186,27 @@ impl<T: Pod> PinnedBuffer<T> {
 }
 
 impl<T> PinnedBuffer<T> {
-    /// The number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.count.len()
     }
 
-    /// Whether it has no elements.
+    /// Returns `true` if the buffer has no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> u64 {
         self.count.bytes()
     }
 
-    /// The number of its allocation, as messages give it; `None` where it is empty.
+    /// Returns the number of the allocation, as messages have it, or `None` if the buffer is empty.
     pub fn id(&self) -> Option<AllocId> {
         self.owned.as_ref().map(|owned| owned.allocation.id)
     }
 
-    /// Gives it a name, for messages.
+    /// Gives the buffer a name, for messages.
     pub fn set_name(&self, name: &str) {
         if let Some(owned) = &self.owned {
             owned.set_name(name);
@@ -229,7 +233,7 @@ impl<T> fmt::Debug for PinnedBuffer<T> {
     }
 }
 
-/// Pinned memory that a copy reads: of a buffer, or of a part of it.
+/// A declared read of pinned memory by a copy: of a buffer, or of a part of it.
 #[derive(Debug)]
 #[must_use = "it does nothing until it is given to a copy"]
 pub struct PinnedRead<'b, T>(pub(crate) Read<'b, T>);
@@ -242,7 +246,7 @@ impl<T> Clone for PinnedRead<'_, T> {
 
 impl<T> Copy for PinnedRead<'_, T> {}
 
-/// Pinned memory that a copy writes: of a buffer, or of a part of it.
+/// A declared write of pinned memory by a copy: of a buffer, or of a part of it.
 #[derive(Debug)]
 #[must_use = "it does nothing until it is given to a copy"]
 pub struct PinnedWrite<'b, T>(pub(crate) Write<'b, T>, PhantomData<&'b mut [T]>);
@@ -250,16 +254,16 @@ pub struct PinnedWrite<'b, T>(pub(crate) Write<'b, T>, PhantomData<&'b mut [T]>)
 macro_rules! parts {
     ($($name:ident: $new:expr;)*) => {$(
         impl<'b, T> $name<'b, T> {
-            /// The number of elements.
+            /// Returns the number of elements.
             #[allow(clippy::len_without_is_empty)]
             pub fn len(&self) -> usize {
                 self.0.len()
             }
 
-            /// A part of it, by elements.
+            /// Returns a part of the access, as a range of elements.
             ///
             /// # Errors
-            /// [`Invalid::Bounds`](crate::error::Invalid::Bounds) where the range does not lie within.
+            /// Returns [`Invalid::Bounds`](crate::error::Invalid::Bounds) if the range is not within the access.
             pub fn slice(self, range: impl RangeBounds<usize>) -> Result<$name<'b, T>> {
                 self.0.slice(range).map($new)
             }

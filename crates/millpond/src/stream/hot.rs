@@ -1,12 +1,13 @@
-//! The hot path of memory: an allocation that the stream's cache serves, and a free that goes there.
+//! The hot path of memory: an allocation that the stream's cache serves, and a free into the cache.
 //!
-//! It takes the stream's lock, looks in the cache, checks and goes; no lock is shared with another stream and no driver
-//! call is made. Nothing is in the way where there is nothing to learn, and the cache has the block or the life is
-//! plainly over. Whatever else is the case is found before anything has changed, and `operations/memory.rs` does the
-//! call from its beginning. So there is one way through each function here, straight down; what it calls is cold.
+//! It takes the stream's lock, looks in the cache, checks and returns. It takes no lock that streams share, and makes
+//! no driver call. It applies if the stream has nothing to learn and the cache has the block, or all uses of the
+//! allocation plainly come before the free. Any other case is found before anything has changed, and
+//! `operations/memory.rs` then does the call from its beginning. So there is one straight path through each function
+//! here, and the functions that leave it are cold.
 //!
-//! Both are calls whose arguments and results are in registers, or stay where the caller has them: what is returned in
-//! memory is written in words and read at once in vectors, which a processor waits for.
+//! The arguments and results of both calls are in registers, or stay where the caller has them. A result in memory
+//! would be written in words and read at once in vectors, and the processor would wait for it.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -23,12 +24,12 @@ use crate::state::origin::Origin;
 use crate::state::pool::PoolShared;
 use crate::state::stream::{State, StreamShared};
 
-/// A life that has begun.
+/// An allocation whose lifetime has begun, and the generation of that lifetime.
 pub(crate) type Served = (Arc<Allocation>, u64);
 
 impl StreamShared {
-    /// Allocates `bytes`, not 0, from this point of the stream on, where nothing is in the way: the entry, and which
-    /// life of it begins.
+    /// Allocates `bytes`, which is not 0, at this point of the stream, if the hot path applies. Returns the allocation
+    /// and the generation of the lifetime that begins.
     #[inline(never)]
     pub(crate) fn alloc_from_cache(
         &self,
@@ -43,7 +44,7 @@ impl StreamShared {
         }
     }
 
-    /// As [`alloc_from_cache`](Self::alloc_from_cache), where this thread does not own the stream's lock.
+    /// As [`alloc_from_cache`](Self::alloc_from_cache), for a thread that does not own the stream's lock.
     #[cold]
     #[inline(never)]
     fn alloc_from_shared_cache(
@@ -56,7 +57,7 @@ impl StreamShared {
         if self.is_current(&state) { self.take_from_cache(&mut state, pool, bytes, caller) } else { None }
     }
 
-    /// A life begins in a block of the cache, where one fits.
+    /// Begins a lifetime in a block of the cache, if one fits.
     #[inline(always)]
     pub(crate) fn take_from_cache(
         &self,
@@ -81,9 +82,9 @@ impl StreamShared {
         Some((allocation, generation))
     }
 
-    /// Frees an allocation at this point of the stream, and leaves nothing in its place, where nothing is in the way:
-    /// it is memory of a pool that no other process has, and all that was done to it comes before this point. With
-    /// `OWN` all of that has to be this stream's own. Whether it did: where it did not, nothing has happened.
+    /// Frees an allocation at this point of the stream and takes it out of `held`, if the hot path applies: it is
+    /// memory of a pool that no other process has, and everything that was done to it comes before this point. With
+    /// `OWN`, all of that must be this stream's own. Returns `false` if it was not freed; nothing has happened then.
     #[inline(never)]
     pub(crate) fn free_to_cache<const OWN: bool>(
         &self,
@@ -98,7 +99,7 @@ impl StreamShared {
         }
     }
 
-    /// As [`free_to_cache`](Self::free_to_cache), where this thread does not own the stream's lock.
+    /// As [`free_to_cache`](Self::free_to_cache), for a thread that does not own the stream's lock.
     #[cold]
     #[inline(never)]
     fn free_to_shared_cache<const OWN: bool>(
@@ -123,7 +124,7 @@ impl StreamShared {
         let (entry, generation) = (&**allocation, *generation);
         let Origin::Pool(pool) = &entry.origin else { return false };
         let State { chain, birth, caches, .. } = &mut *state;
-        // It is of the stream's own device: there are caches for no other's pools.
+        // The pool is of the stream's own device: a stream has no caches for pools of other devices.
         let Some(cache) = caches.find(pool) else { return false };
         let mut life = entry.life();
         if !life.is_unlent(generation) || !life.is_over_for(chain, OWN) || pool.bypasses_caches() {

@@ -1,12 +1,13 @@
-//! The closure of a node: one for all instances of its graph, for clones and for children.
+//! The closure of a node: the same one for all instances of its graph, for clones and for children.
 //!
-//! Every launch runs it again, and it may change what it owns, so that it runs once at a time. Where closures are
-//! kernels the runs come one after the other in the order in which they were submitted: a run of another instance is
-//! submitted behind a wait for the run before. Verdicts know nothing of that order. Elsewhere closures are host
-//! functions, which must not wait for each other by CUDA's rules: there the lock alone keeps them apart.
+//! Every launch runs it again, and it may change what it owns, so it runs once at a time. On devices where closures are
+//! kernels, the runs come one after the other in the order of submission: a run of another instance is submitted behind
+//! a wait for the run before. Verdicts do not take that order into account. On other devices closures are host
+//! functions, which must not wait for each other by CUDA's rules. There the lock alone keeps them apart.
 //!
-//! Invariant **one-run**: where closures are kernels no run begins before the run before it has completed, so that no
-//! thread waits for the lock. Waits are for what was submitted before, so that runs never wait in a circle.
+//! Invariant **one-run**: where closures are kernels, no run begins before the run before it has completed, so that no
+//! thread waits for the lock. A run waits only for work that was submitted before it, so that runs never wait in a
+//! circle.
 
 use std::sync::{Arc, Mutex as StdMutex, PoisonError, TryLockError, Weak};
 
@@ -20,25 +21,25 @@ use crate::state::access::Movable;
 use crate::state::context::Context;
 use crate::sync::ranks;
 
-/// What a closure takes.
+/// A closure, by the argument that it takes.
 enum Function {
-    /// Nothing: it knows its addresses.
+    /// It takes nothing, because it has its addresses.
     Fixed(Box<dyn FnMut() + Send>),
-    /// The addresses of each instance.
+    /// It takes the addresses of an instance.
     Movable(Movable),
 }
 
-/// The last run that was submitted: of which instance, and the event after it.
+/// The last run that was submitted: its instance, and the event after it.
 type LastRun = Option<(u64, RawEvent)>;
 
 struct Closure {
-    /// The lock has no rank: it is not waited for (one-run), and the program's own code runs under it as if nothing
+    /// The lock has no rank: no thread waits for it (one-run), and the program's own code runs under it as if no lock
     /// were held.
     function: StdMutex<Function>,
-    /// Whether the device runs closures as kernels.
+    /// `true` if the device runs closures as kernels.
     runs_alone: bool,
     last: Mutex<ranks::Table, LastRun>,
-    /// Whose event that is. A closure in flight does not keep its device.
+    /// The driver of that event. Weak, so that a closure in flight does not keep its device alive.
     driver: Weak<CountedDriver>,
 }
 
@@ -52,7 +53,7 @@ impl Drop for Closure {
     }
 }
 
-/// A closure, with the addresses of an instance where it takes any. Clones are of the same closure.
+/// A closure, with the addresses of an instance if it takes any. Clones have the same closure.
 #[derive(Clone)]
 pub(crate) struct Kernel {
     closure: Arc<Closure>,
@@ -64,7 +65,7 @@ impl Kernel {
         Self::new(context, Function::Fixed(function))
     }
 
-    /// Yet without addresses.
+    /// Makes a kernel that has no addresses yet.
     pub(crate) fn movable(context: &Context, function: Movable) -> Self {
         Self::new(context, Function::Movable(function))
     }
@@ -79,12 +80,12 @@ impl Kernel {
         Self { closure: Arc::new(closure), addresses: SmallVec::new() }
     }
 
-    /// The same closure at the addresses of an instance.
+    /// Returns the same closure at the addresses of an instance.
     pub(crate) fn at(&self, addresses: SmallVec<[u64; 4]>) -> Self {
         Self { closure: Arc::clone(&self.closure), addresses }
     }
 
-    /// What two kernels of one closure have in common.
+    /// Identifies the closure: it is equal for two kernels of one closure.
     pub(crate) fn identity(&self) -> usize {
         Arc::as_ptr(&self.closure).addr()
     }
@@ -98,22 +99,22 @@ impl Kernel {
         }
     }
 
-    /// To be held while a run of an instance is submitted to `lane`, which waits for the run before. INVARIANT:
-    /// one-run.
+    /// Makes `lane` wait for the run before. Hold the result while a run of an instance is submitted to `lane`.
+    /// INVARIANT: one-run.
     pub(crate) fn turn<'k>(&'k self, context: &Context, exec: u64, lane: RawStream) -> Result<Turn<'k>> {
         if !context.properties.runs_closures {
             return Ok(Turn { last: None, exec });
         }
         let last = lock(&self.closure.last);
-        // Launches of one instance come one after the other as it is.
+        // Launches of one instance come one after the other anyway.
         if let Some((_, event)) = last.filter(|(before, _)| *before != exec) {
             context.driver.wait(lane, event)?;
         }
         Ok(Turn { last: Some(last), exec })
     }
 
-    /// Drops it behind the item that ran it: where the launch outlived its graph this is the last to have what the
-    /// closure owns, and that may wait for the launch when it is dropped.
+    /// Drops the closure after the item that ran it. If the launch outlived its graph, this is the last owner of what
+    /// the closure owns, and dropping that may wait for the launch.
     pub(crate) fn drop_after_item(self) {
         if let Some(last) = Arc::into_inner(self.closure) {
             drop_after_item(Box::new(last));
@@ -123,13 +124,13 @@ impl Kernel {
 
 /// The turn of a run: see [`Kernel::turn`].
 pub(crate) struct Turn<'k> {
-    /// None where the lock alone keeps runs apart.
+    /// `None` if the lock alone keeps runs apart.
     last: Option<Guard<'k, LastRun>>,
     exec: u64,
 }
 
 impl Turn<'_> {
-    /// The run was submitted.
+    /// Records the event after a run that was submitted.
     pub(crate) fn submitted(self, context: &Context, lane: RawStream) -> Result<()> {
         let Some(mut last) = self.last else { return Ok(()) };
         let event = context.driver.record(lane)?;

@@ -1,9 +1,9 @@
-//! The cold half of serving memory: the cache missed.
+//! The cold half of an allocation: the cache missed.
 //!
-//! The heap is asked in the order of what it costs: a block that fits as things are; the same after the caches are
-//! drained and the device was asked what has completed; moved or new physical memory; and, before anything is refused,
-//! idle memory of the device's other pools and graphs. Locks: the stream's is held, the heap's is taken after it; other
-//! streams' caches are looked at only where their lock is free this moment.
+//! The heap tries the cheapest way first: a block that fits as things are; the same after the caches are drained and
+//! the device was asked what has completed; physical memory that is moved or made; and, before anything is refused,
+//! idle memory of the device's other pools and graphs. Locks: the stream's is held, and the heap's is taken after it.
+//! Other streams' caches are looked at only if their locks are free at that moment.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::state::stream::{State, StreamShared};
 use crate::stream::hot::Served;
 use crate::stream::supply::{Shortage, note_shortage};
 
-/// How many of the largest allocations a report names.
+/// The number of largest allocations that a report names.
 const REPORTED: usize = 5;
 
 impl StreamShared {
-    /// Refuses a pool that is destroyed or another device's.
+    /// Refuses a pool that is destroyed or of another device.
     pub(crate) fn check_pool(&self, pool: &PoolShared) -> Result<()> {
         pool.check_alive()?;
         self.context.alloc_numbers.check()?;
@@ -36,7 +36,7 @@ impl StreamShared {
         }
     }
 
-    /// The cache missed: to the heap.
+    /// Allocates from the heap, after the cache missed.
     #[cold]
     #[inline(never)]
     pub(crate) fn alloc_slow(
@@ -66,7 +66,8 @@ impl StreamShared {
         allocation.set_block(grant.block, grant.range.start);
         heap.count_used(bytes as i64);
         let born = self.next_use(state, Act::Allocate, caller);
-        // The life begins under the heap's lock, so that whoever finds the block there finds whose it is.
+        // The lifetime begins under the heap's lock, so that a thread that finds the block in the heap also finds its
+        // allocation.
         let mut life = allocation.life();
         life.begin(bytes, born);
         life.range = grant.range;
@@ -83,8 +84,8 @@ impl StreamShared {
         Ok((allocation, generation))
     }
 
-    /// Makes the device side of a grant true: waits that the pool asked for, and a guarded block opened. Those waits
-    /// place memory and prove nothing: they are no part of the program's order.
+    /// Does the device's side of a grant: the waits that the pool asked for, and access to a guarded block. These waits
+    /// only let memory be reused. They are no part of the program's order.
     #[cold]
     fn settle_grant(&self, state: &State, pool: &PoolShared, heap: &mut Heap, grant: &Grant) -> Result<()> {
         let driver = &*self.context.driver;
@@ -96,7 +97,7 @@ impl StreamShared {
             }
         };
         settle().map_err(|error| {
-            // The block goes back as it came: free after what it was free after, and after what this stream did.
+            // The block goes back, free after the points that it was free after, and after this stream's last point.
             let mut after = grant.after.clone();
             after.join(&state.chain.last().into());
             heap.pool.free(grant.block, Freed::after(after));
@@ -104,7 +105,8 @@ impl StreamShared {
         })
     }
 
-    /// No block fits: the caches are drained, the device is asked what has completed, memory is moved or made.
+    /// Makes room if no block fits: drains the caches, asks the device what has completed, and moves or makes physical
+    /// memory.
     #[cold]
     fn make_room(&self, state: &mut State, pool: &PoolShared, bytes: u64) -> Result<Grant> {
         pool.drain_caches(Some((self, state)), 0);
@@ -113,8 +115,8 @@ impl StreamShared {
         let (mut shortage, mut before) = (None, None);
         let mut heap = pool.lock();
         pool.destroy_exposed(&mut heap);
-        // What the host knows to have completed may serve any stream, whatever the policy, also what lay in a cache
-        // meanwhile.
+        // Blocks whose frees the host knows to have completed may serve any stream, whatever the policy. So may blocks
+        // that were in a cache until now.
         heap.pool.retire(&*hosts::base());
         let reserved = heap.pool.reserved();
         let mut refusals = 0;
@@ -126,7 +128,7 @@ impl StreamShared {
                 }
                 match heap.pool.fit(bytes, &state.chain) {
                     Ok(grant) => return Ok(grant),
-                    // What rests in caches is held, too, until `insist` has fetched it.
+                    // Blocks in caches count as held, too, until `insist` has fetched them.
                     Err(_) => match heap.pool.beyond(bytes, memory, true) {
                         Some(exhausted) => Err(exhausted),
                         None => heap.pool.grow(bytes, &state.chain, &poll, refusals),
@@ -138,7 +140,7 @@ impl StreamShared {
                 Err(_) if shortage.is_none() => {
                     drop(heap);
                     shortage = Some(self.insist(state));
-                    // What comes back from here on is news to who waits.
+                    // Memory that comes back from here on counts for a later wait.
                     before = Some(self.context.supply());
                     heap = pool.lock();
                     refusals = refusals.min(1);
@@ -148,7 +150,7 @@ impl StreamShared {
                     let lost = self.lost();
                     self.give_back_above(&mut heap, reserved);
                     before.into_iter().for_each(note_shortage);
-                    // The figures are those without what the request itself had taken.
+                    // The figures leave out what the request itself had taken.
                     let exhausted = heap.pool.exhausted(bytes);
                     return Err(lost.unwrap_or_else(|| self.out_of_memory(pool, &heap, exhausted)));
                 }
@@ -156,7 +158,7 @@ impl StreamShared {
             match shell::apply_steps(&self.context, &mut heap) {
                 Ok(()) => return Ok(grant),
                 Err(DriverError::OutOfMemory { .. }) => {
-                    // The system has no more: what other pools keep idle may be all it takes.
+                    // The system has no more memory. Idle memory of other pools may be enough.
                     drop(heap);
                     self.trim_others(state, pool);
                     heap = pool.lock();
@@ -167,7 +169,7 @@ impl StreamShared {
         }
     }
 
-    /// Refuses what no memory that comes back would be enough for: nothing is taken on the way.
+    /// Refuses a request that no returned memory would be enough for, before anything is taken.
     #[cold]
     fn refuse_beyond(&self, pool: &PoolShared, bytes: u64) -> Result<()> {
         let memory = self.context.properties.total_bytes;
@@ -175,7 +177,7 @@ impl StreamShared {
         if !is_beyond {
             return Ok(());
         }
-        // The limit may be raised: from here on that is news to who waits. It may have been raised by now.
+        // The limit may be raised, and from here on that counts for a later wait. It may have been raised by now.
         let before = self.context.supply();
         let mut heap = pool.lock();
         let Some(exhausted) = heap.pool.beyond(bytes, memory, false) else { return Ok(()) };
@@ -185,20 +187,20 @@ impl StreamShared {
         Err(error)
     }
 
-    /// What the device's other pools and its graphs keep idle goes back to the system. No heap is locked.
+    /// Gives idle memory of the device's other pools and of its graphs back to the system. No heap is locked.
     #[cold]
     fn trim_others(&self, state: &mut State, pool: &PoolShared) {
         self.context.finish_closing();
         self.context.pools().iter().filter(|other| other.id != pool.id).for_each(|other| {
-            // This stream's own cache is behind the lock that it holds.
+            // This stream's own cache is behind the lock that the stream holds.
             other.drain_caches(Some((self, state)), 0);
             let _ = other.trim_to(0);
         });
         let _ = trim_graph_memory(&self.context);
     }
 
-    /// The last thing before a request is refused: nothing new rests in a cache meanwhile, and what rests on those of
-    /// busy streams is fetched, too.
+    /// The last step before a request is refused: from here on no freed block goes into a cache, and the blocks in the
+    /// caches of busy streams are fetched, too.
     #[cold]
     fn insist(&self, state: &mut State) -> Shortage {
         let shortage = Shortage::of(self.context.pools());
@@ -206,25 +208,25 @@ impl StreamShared {
         shortage
     }
 
-    /// A request that failed keeps nothing of what it got on its way: others may have use for it.
+    /// Gives back what a failed request had taken, because others may need it.
     #[cold]
     fn give_back_above(&self, heap: &mut Heap, reserved: u64) {
         if heap.pool.reserved() > reserved {
             let poll = self.context.chains.poll(&*self.context.driver);
             heap.pool.trim(reserved, &poll);
             drop(poll);
-            // What the system refuses to take back stays in the pool.
+            // Memory that the system refuses to take back stays in the pool.
             let _ = shell::apply_steps(&self.context, heap);
         }
     }
 
-    /// Whether the device is lost: then nothing comes back.
+    /// Returns the error if the device is lost, because no memory comes back then.
     #[cold]
     fn lost(&self) -> Option<Error> {
         self.context.lost_for(self.raw)
     }
 
-    /// Who holds what, when nothing is left.
+    /// Returns the error for a request that cannot be served, with the memory in use.
     #[cold]
     fn out_of_memory(&self, pool: &PoolShared, heap: &Heap, exhausted: Exhausted) -> Error {
         let others = self.context.pools();
@@ -234,7 +236,8 @@ impl StreamShared {
             exhausted,
             device_bytes: self.context.properties.total_bytes,
             address_bytes: pool.range.bytes,
-            // Another thread may hold another pool: its figure is then left out rather than waited for.
+            // Another thread may hold the lock of another pool. That pool's figure is then left out rather than waited
+            // for.
             other_pools_bytes: others.filter_map(|other| Some(other.heap.try_lock()?.pool.reserved())).sum::<u64>()
                 + self.context.closing_bytes(),
             largest: pool.largest(heap, REPORTED),
@@ -243,9 +246,10 @@ impl StreamShared {
 }
 
 impl Context {
-    /// Whether memory was missing for something else than a pool, so that it is to be done again: for as long as pools
-    /// give memory back, also dropped ones, and once in any case, because what graphs give back may be what the failed
-    /// attempt itself had got. No lock is held: what rests on the calling thread's own caches is found, too.
+    /// Gives back idle memory if an operation other than an allocation from a pool ran out of memory. Returns `true` if
+    /// the operation is to be tried again: as long as pools give memory back, also dropped ones, and once in any case,
+    /// because the memory that graphs give back may be what the failed attempt itself had taken. No lock is held, so
+    /// that blocks in the caches of the calling thread's streams are found, too.
     #[cold]
     pub(crate) fn makes_room(&self, error: &Error, was_retried: &mut bool) -> bool {
         if !matches!(error, Error::Driver(error) if matches!(**error, DriverError::OutOfMemory { .. })) {
@@ -255,10 +259,10 @@ impl Context {
         let reserved = || pools.iter().map(|pool| pool.lock().pool.reserved()).sum::<u64>() + self.closing_bytes();
         let before = reserved();
         self.finish_closing();
-        // What a pool cannot give back now it keeps.
+        // A pool keeps the memory that it cannot give back now.
         pools.iter().for_each(|pool| drop(pool.trim_to(0)));
         let is_more = reserved() < before;
-        // Nor does what failed keep what it got on its way.
+        // The failed attempt does not keep what it had taken, either.
         let _ = trim_graph_memory(self);
         !std::mem::replace(was_retried, true) || is_more
     }

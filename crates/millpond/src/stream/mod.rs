@@ -1,5 +1,5 @@
-//! What streams do in any operation: take blocks off caches and put them back, record and wait, for each other, the
-//! default streams, the host and other devices. And the buffers that own their memory.
+//! The parts of a stream's operations: taking blocks from caches and returning them, recording events, and waiting for
+//! other streams, the default streams, the host and other devices. And the buffers that own the memory.
 
 pub(crate) mod buffer;
 pub(crate) mod default_streams;

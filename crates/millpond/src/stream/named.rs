@@ -1,4 +1,4 @@
-//! What the program calls a stream: given and asked here, kept in `names/stream_names.rs`.
+//! Names of streams: set and read here, stored in `names/stream_names.rs`.
 
 use millpond_driver::process;
 
@@ -6,8 +6,8 @@ use crate::names::stream_names;
 use crate::stream::handle::Stream;
 
 impl Stream {
-    /// Gives it a name, which messages and traces use in place of its number. The last name given counts. In a process
-    /// that was forked off this has no effect.
+    /// Gives the stream a name, which messages and traces use in place of its number. A later name replaces it. This
+    /// has no effect in a forked child process.
     pub fn set_name(&self, name: &str) {
         if process::is_forked() {
             return;
@@ -19,7 +19,7 @@ impl Stream {
         }
     }
 
-    /// The stream with a name, as of [`set_name`](Self::set_name):
+    /// Gives the stream a name, as [`set_name`](Self::set_name), and returns it:
     ///
     /// ```
     /// # fn main() -> millpond::Result<()> {
@@ -39,7 +39,7 @@ impl Stream {
         self
     }
 
-    /// The name that it was given.
+    /// Returns the name of the stream, if it has one.
     pub fn name(&self) -> Option<String> {
         if process::is_forked() {
             return None;

@@ -1,7 +1,8 @@
-//! Graphs of the device's own: one call of the driver a launch.
+//! Graphs that the driver runs itself: one driver call for each launch.
 //!
-//! Knows the driver's nodes, not what they are of: see `graph/native_nodes.rs`. A driver wants memory to be there where
-//! nodes name it, and a graph's own is bound by a launch: who asks for [`Native::make`] sees to that.
+//! Depends on the driver's nodes, not on what they were made from: see `graph/native_nodes.rs`. The driver needs the
+//! memory that nodes name to be mapped, and a graph's own memory is bound by a launch. So the caller of
+//! [`Native::make`] must ensure that it is there.
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,11 +15,11 @@ use crate::pool::shell::{self, TRIES};
 use crate::state::context::Context;
 use crate::sync::ranks;
 
-/// A graph of the device. Launches in flight outlive it.
+/// An executable graph of the driver. Launches in flight outlive it.
 #[derive(Debug)]
 pub(crate) struct Native {
     made: OnceLock<RawExec>,
-    /// What it is to be made of, until it is.
+    /// The nodes to make it of; empty once it is made.
     nodes: Mutex<ranks::Table, Vec<Node>>,
     driver: Arc<CountedDriver>,
 }
@@ -26,25 +27,25 @@ pub(crate) struct Native {
 impl Drop for Native {
     fn drop(&mut self) {
         if let Some(raw) = self.made.get() {
-            // A device that refuses time and again keeps it until it goes.
+            // If the driver refuses every time, it keeps the graph until the device is gone.
             let _ = (0..TRIES).any(|_| self.driver.destroy_exec(*raw).is_ok());
         }
     }
 }
 
 impl Native {
-    /// A graph of the device of these nodes, yet to be made.
+    /// Returns an executable graph of these nodes that is not made yet.
     pub(crate) fn planned(context: &Context, nodes: Vec<Node>) -> Self {
         Self { made: OnceLock::new(), nodes: Mutex::new(nodes), driver: Arc::clone(&context.driver) }
     }
 
-    /// Makes it, if that was not done yet. The memory that its nodes name is there.
+    /// Makes the graph on the device, if that was not done yet. The memory that its nodes name must be there.
     #[cold]
     pub(crate) fn make(&self, context: &Context) -> Result<()> {
         let mut nodes = lock(&self.nodes);
         if self.made.get().is_none() {
             let raw = shell::instantiate_graph(context, &nodes)?;
-            // The device keeps what they own.
+            // The device keeps what the nodes own.
             *nodes = Vec::new();
             let _ = self.made.set(raw);
         }
@@ -57,7 +58,7 @@ impl Native {
         Ok(*self.made.get().ok_or_else(unmade)?)
     }
 
-    /// Gives a launch to the driver.
+    /// Submits a launch to the driver.
     #[inline]
     pub(crate) fn launch(&self, context: &Context, stream: RawStream) -> Result<()> {
         Ok(shell::launch_graph(context, self.raw()?, stream)?)
@@ -73,13 +74,13 @@ impl Native {
 pub(crate) struct Foreign {
     pub(crate) raw: RawGraph,
     driver: Arc<CountedDriver>,
-    /// For instances that run lane by lane.
+    /// The executable graph of this work alone, for instances that run lane by lane.
     alone: Mutex<ranks::NativeAlone, Option<Native>>,
 }
 
 impl Drop for Foreign {
     fn drop(&mut self) {
-        // A device that refuses time and again keeps it until it goes.
+        // If the driver refuses every time, it keeps the graph until the device is gone.
         let _ = (0..TRIES).any(|_| self.driver.destroy_graph(self.raw).is_ok());
     }
 }
@@ -89,7 +90,7 @@ impl Foreign {
         Self { raw, driver: Arc::clone(&context.driver), alone: Mutex::default() }
     }
 
-    /// To be called before the first [`launch`](Self::launch): makes a graph of the device of it.
+    /// Makes an executable graph of the work. Call it before the first [`launch`](Self::launch).
     pub(crate) fn prepare(&self, context: &Context) -> Result<()> {
         let mut alone = lock(&self.alone);
         if alone.is_none() {
@@ -101,9 +102,9 @@ impl Foreign {
         Ok(())
     }
 
-    /// Submits it to a lane.
+    /// Submits the work to a lane.
     pub(crate) fn launch(&self, context: &Context, lane: RawStream) -> Result<()> {
-        self.prepare(context)?; // Nothing, but where it stands alone in a stream.
+        self.prepare(context)?; // Done before, unless it stands alone in a stream.
         lock(&self.alone).as_ref().expect("prepared just now").launch(context, lane)
     }
 }

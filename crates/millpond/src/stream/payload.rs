@@ -1,7 +1,7 @@
-//! What a node does when it runs, and what it will do once its memory has addresses.
+//! The work of a node, and the work that it will do once its memory has addresses.
 //!
-//! Knows addresses and what runs at them; no order. A node of a graph with symbolic addresses names its memory by its
-//! place among the node's accesses, and each instance makes the same work of it at its own addresses.
+//! Depends on addresses and the work at them, not on the order. A node of a graph with symbolic addresses names memory
+//! by its place among the node's accesses, and each instance makes the same work at its own addresses.
 
 use std::sync::Arc;
 
@@ -18,33 +18,33 @@ use crate::stream::kernel::Kernel;
 use crate::stream::native::Foreign;
 use crate::trace::tracer::Tracer;
 
-/// Work at addresses that each instance has of its own.
+/// Work whose addresses each instance gives.
 #[derive(Clone)]
 pub(crate) struct Late {
     pub(crate) work: LateWork,
-    /// One for each declared access, in order.
+    /// One place for each declared access, in order.
     pub(crate) places: SmallVec<[LatePlace; 2]>,
 }
 
-/// What it will be.
+/// The work, without its addresses.
 #[derive(Clone)]
 pub(crate) enum LateWork {
-    /// A kernel of closures.
+    /// A closure.
     Kernel(Kernel),
-    /// Something else, its addresses yet to be filled in.
+    /// Other work, whose addresses are to be filled in.
     Bytes(Box<Payload>),
 }
 
-/// Where one of its accesses is.
+/// The place of an access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LatePlace {
-    /// At an address that is known.
+    /// A known address.
     At(u64),
-    /// So many bytes into the memory of one of the node's accesses.
+    /// `offset` bytes into the memory of one of the node's accesses.
     Within { access: u32, offset: u64 },
 }
 
-/// What a node does when it runs.
+/// The work of a node.
 #[derive(Clone)]
 pub(crate) enum Payload {
     Nothing,
@@ -55,7 +55,7 @@ pub(crate) enum Payload {
         from: u64,
         bytes: u64,
     },
-    /// Bytes that the graph keeps.
+    /// A copy from bytes that the graph owns.
     Upload {
         to: u64,
         from: Arc<Vec<u8>>,
@@ -65,22 +65,22 @@ pub(crate) enum Payload {
         bytes: u64,
         value: u8,
     },
-    /// What foreign code gave to a captured stream.
+    /// Work that foreign code submitted to a captured stream.
     Foreign(Arc<Foreign>),
-    /// ... or is about to.
+    /// Work that foreign code is about to submit to a captured stream.
     Open,
     EventRecord(ExternalEvent),
     EventWait(ExternalEvent),
-    /// Of a graph with symbolic addresses: see [`Late`].
+    /// Work of a graph with symbolic addresses: see [`Late`].
     Late(Arc<Late>),
 }
 
-/// Where an operation that was declared goes, with the addresses that it has there: none gets at them who does not
-/// look which it is.
+/// The target of a declared operation, with the addresses that it has there. Code must look at the target to get at the
+/// addresses.
 pub(crate) enum To<'a, P> {
-    /// To the device, by this stream.
+    /// The operation goes to the device, on this stream.
     Device(P),
-    /// Into a graph, as what a node does.
+    /// The operation goes into a graph, as the work of a node.
     Graph(&'a mut Payload, P),
 }
 
@@ -103,12 +103,13 @@ impl std::fmt::Debug for Payload {
 }
 
 impl Payload {
-    /// What foreign code gave to a stream that captured, as the graph of it; none where that was nothing.
+    /// Makes the work of a node from the graph of what foreign code submitted to a captured stream, or no work if it
+    /// submitted nothing.
     pub(crate) fn seen(context: &Context, graph: Option<RawGraph>) -> Self {
         graph.map_or(Payload::Nothing, |graph| Payload::Foreign(Arc::new(Foreign::new(context, graph))))
     }
 
-    /// A kernel; where there is no memory there are no slices, and it is kept and not run.
+    /// Makes a kernel. On a device without memory there are no slices: there the closure is kept and not run.
     pub(crate) fn kernel<A: Access>(
         context: &Context,
         place: A::Place,
@@ -123,12 +124,12 @@ impl Payload {
         Payload::Kernel(Kernel::fixed(context, function))
     }
 
-    /// A function on the host's side.
+    /// Makes a host function.
     pub(crate) fn host_function(context: &Context, function: impl FnMut() + Send + 'static) -> Self {
         Payload::HostFunction(Kernel::fixed(context, Box::new(function)))
     }
 
-    /// As [`kernel`](Self::kernel), at addresses that come with each instance.
+    /// As [`kernel`](Self::kernel), at addresses that each instance gives.
     pub(crate) fn movable_kernel<A: Access>(
         context: &Context,
         place: A::Place,
@@ -144,7 +145,7 @@ impl Payload {
         Payload::Late(Arc::new(Late { work, places: SmallVec::new() }))
     }
 
-    /// The same at addresses that each instance has of its own.
+    /// Returns the same work at addresses that each instance gives.
     pub(crate) fn late(self, places: SmallVec<[LatePlace; 2]>) -> Self {
         let work = match self {
             Payload::Nothing => return self,
@@ -161,7 +162,7 @@ impl Payload {
         }
     }
 
-    /// What a trace says that a node does, with its accesses as the trace has them.
+    /// Returns the operation of the node as a trace has it, with its accesses as the trace has them.
     pub(crate) fn traced(&self, accesses: SmallVec<[millpond_core::op::Access; 2]>) -> NodeOp {
         match self {
             Payload::Kernel(_) | Payload::Foreign(_) | Payload::Open => NodeOp::Kernel(accesses),
@@ -181,12 +182,12 @@ impl Payload {
         }
     }
 
-    /// The kind of node in words.
+    /// Returns the kind of the node in words.
     pub(crate) fn noun(&self) -> &'static str {
         self.work().noun()
     }
 
-    /// The closure that it runs, if it runs one.
+    /// Returns the closure that the node runs, if it runs one.
     pub(crate) fn closure(&self) -> Option<&Kernel> {
         match self {
             Payload::Kernel(kernel) | Payload::HostFunction(kernel) => Some(kernel),
@@ -212,7 +213,7 @@ impl Payload {
 }
 
 impl Late {
-    /// The work, at the addresses of an instance.
+    /// Returns the work at the addresses of an instance.
     pub(crate) fn at(&self, node: &FlatNode, core: &CoreExec) -> Payload {
         let address = |place: &LatePlace| place.address(node, core);
         let addresses: SmallVec<[u64; 4]> = self.places.iter().map(address).collect();
@@ -220,7 +221,7 @@ impl Late {
         match &self.work {
             LateWork::Kernel(kernel) => Payload::Kernel(kernel.at(addresses)),
             LateWork::Bytes(payload) => match payload.as_ref() {
-                // The accesses of a copy are what it reads, then what it writes.
+                // A copy declares the access that it reads, then the one that it writes.
                 Payload::Copy { bytes, .. } => {
                     Payload::Copy { from: first, to: addresses.last().copied().unwrap_or_default(), bytes: *bytes }
                 }
@@ -232,8 +233,8 @@ impl Late {
     }
 }
 
-/// A copy of a host slice, for a copy to the device that comes later. Its size is the caller's: the host may not have
-/// so much memory left.
+/// Copies a host slice, for a later copy to the device. The caller chooses the size, and the host may not have so much
+/// memory left.
 pub(crate) fn staged<T: bytemuck::Pod>(call: &'static str, from: &[T]) -> Result<Arc<Vec<u8>>> {
     let (from, mut staged) = (bytemuck::cast_slice::<T, u8>(from), Vec::new());
     staged.try_reserve_exact(from.len()).map_err(|_| no_room(call, from.len() as u64))?;

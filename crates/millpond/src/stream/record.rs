@@ -1,6 +1,6 @@
-//! The end of a stream, recorded: for the order a snapshot, for the device an event of its driver.
+//! Records of the end of a stream: a snapshot for the order, an event of the driver for the device.
 //!
-//! Knows streams and events; no memory.
+//! Depends on streams and events, not on memory.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::stream::event::{Event, Record};
 use crate::trace::tracer::{TracedEvent, Tracer};
 
 impl StreamShared {
-    /// The present end of the stream, for the order and for the device.
-    #[inline(always)] // What it returns is made in its caller's place, not copied there.
+    /// Records the present end of the stream, for the order and for the device.
+    #[inline(always)] // The result is made in its caller's place, not copied there.
     pub(crate) fn record(&self, state: &mut State) -> Result<Record> {
         let raw = self.context.driver.record(self.raw)?;
         let snapshot = self.end(state);
@@ -27,7 +27,7 @@ impl StreamShared {
         Ok((snapshot, Arc::new(DeviceEvent::new(raw, &self.context.driver))))
     }
 
-    /// As [`record`](Self::record), as an operation of the program; its time may have been taken.
+    /// As [`record`](Self::record), as an operation of the program. `time` is its time, if that was recorded.
     #[inline(always)] // As above.
     pub(crate) fn record_op(&self, state: &mut State, time: Option<RawTime>) -> Result<Record> {
         let raw = self.context.driver.record(self.raw)?;
@@ -37,13 +37,13 @@ impl StreamShared {
         Ok((snapshot, Arc::new(DeviceEvent::with_time(raw, time, &self.context.driver))))
     }
 
-    /// The same, as the program has it.
+    /// Records an event for the program, and traces it.
     pub(crate) fn record_event(&self, state: &mut State, caller: &'static Location<'static>) -> Result<Event> {
         let record = self.record_op(state, None)?;
         Ok(self.traced(record, |tracer, event| tracer.record(self.id, event, Place::Source(caller))))
     }
 
-    /// As [`record_event`](Self::record_event), with the time at which the stream gets there.
+    /// As [`record_event`](Self::record_event), with the time at which the stream reaches the event.
     pub(crate) fn record_timed_event(&self, state: &mut State, caller: &'static Location<'static>) -> Result<Event> {
         let driver = &self.context.driver;
         let time = driver.record_time(self.raw)?;
@@ -84,8 +84,8 @@ impl StreamShared {
         once().inspect_err(|error| self.note_refused(error, |tracer| tracer.asked(self.id, ask, caller)))
     }
 
-    /// As [`record`](Self::record), for a host that waits, alone: of the legacy default stream it publishes nothing,
-    /// so that no stream comes after it where the wait fails.
+    /// As [`record`](Self::record), for a host that waits and for no stream. For the legacy default stream nothing is
+    /// published, so that no stream comes after this end if the wait fails.
     pub(crate) fn record_for_host(&self, state: &mut State) -> Result<Record> {
         let raw = self.context.driver.record(self.raw)?;
         let snapshot = self.end(state);
@@ -93,7 +93,7 @@ impl StreamShared {
         Ok((snapshot, Arc::new(DeviceEvent::new(raw, &self.context.driver))))
     }
 
-    /// The present end of the stream, for the order: of a shared stream a point that is not known yet, since the
+    /// Returns the present end of the stream, for the order. For a shared stream this is a new point, because the
     /// program may have submitted work after the last one.
     #[inline]
     pub(crate) fn end(&self, state: &mut State) -> Snapshot {
@@ -103,7 +103,7 @@ impl StreamShared {
         state.chain.snapshot()
     }
 
-    /// The end of a stream that is closed: whatever the program has in it counts as submitted.
+    /// Returns the end of a stream that is being closed. All work that the program has in it counts as submitted.
     pub(crate) fn last_end(&self, state: &mut State) -> Snapshot {
         let end = self.end(state);
         self.progress.publish(end.point().seq);

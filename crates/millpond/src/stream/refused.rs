@@ -1,14 +1,14 @@
-//! A free that was refused gives its buffer back.
+//! The error of a refused free, which gives the buffer back.
 
 use std::fmt;
 
 use crate::names::error::{Error, Report};
 use crate::stream::buffer::Buffer;
 
-/// A free that was refused, and the buffer, which is as it was.
+/// The error of a refused free, with the buffer, which is unchanged.
 ///
-/// With `?` in a function that returns [`Error`] the buffer is dropped, which frees it after everything declared so
-/// far. A function or closure that ends with a free ends with `Ok(stream.free(x)?)`.
+/// With `?` in a function that returns [`Error`] the buffer is dropped, which frees it after all uses declared so far.
+/// A function or closure that ends with a free ends with `Ok(stream.free(x)?)`.
 ///
 /// ```
 /// # use millpond::{Device, HostConfig};
@@ -23,14 +23,14 @@ use crate::stream::buffer::Buffer;
 /// # }
 /// ```
 pub struct Refused<T> {
-    /// Why.
+    /// The reason of the refusal.
     pub error: Error,
-    /// What was to be freed; still the caller's.
+    /// The buffer that was to be freed. It is still the caller's.
     pub buffer: Buffer<T>,
 }
 
 impl<T> Refused<T> {
-    /// As [`Error::report`].
+    /// Returns a report of the error, as [`Error::report`].
     pub fn report(&self) -> Report<'_> {
         self.error.report()
     }

@@ -1,10 +1,10 @@
-//! Where memory goes that is freed: onto its stream's cache, or to the heap; and a free that is refused, as an error.
+//! The way of freed memory: into its stream's cache, or to the heap. And the error of a refused free.
 //!
-//! A free that the program asks for ends the life at the stream's next point, a drop at none: it is after everything
-//! declared so far.
+//! A free by the program ends the lifetime at the stream's next point. A drop is no operation of a stream: the memory
+//! is free after everything declared so far.
 //!
-//! Invariant **ordered-reuse**: a cache holds blocks freed on its own stream, so that whatever takes one comes after
-//! that free; the heap hands a block to a stream only by the pool's rule LEGAL.
+//! Invariant **ordered-reuse**: a cache holds blocks freed on its own stream, so that an operation that takes one comes
+//! after that free. The heap hands a block to a stream only by the pool's rule LEGAL.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -30,8 +30,9 @@ use crate::state::pool::PoolShared;
 use crate::state::stream::{State, StreamShared};
 
 impl StreamShared {
-    /// The life of a pool's memory ends at this stream's next point: the block's bytes, the life's, and that point.
-    #[inline(always)] // What it takes and gives stays in registers.
+    /// Ends the lifetime of a pool's memory at this stream's next point. Returns the bytes of the block, the bytes of
+    /// the lifetime, and the position of that point.
+    #[inline(always)] // Its arguments and results stay in registers.
     pub(crate) fn end_life(
         &self,
         state: &mut State,
@@ -55,7 +56,7 @@ impl StreamShared {
         self.last_use(state, act, caller)
     }
 
-    /// What was done at the last point.
+    /// Returns the use at the last point.
     #[inline(always)]
     pub(crate) fn last_use(&self, state: &State, act: Act, caller: &'static Location<'static>) -> Use {
         Use { point: state.chain.last(), site: site(act, self.id, state.op(), caller) }
@@ -69,7 +70,7 @@ impl StreamShared {
         }
     }
 
-    /// A fault as an error, with how far this stream comes after the other side's.
+    /// Returns the error of a fault. It says up to which operation of the other side's stream this stream is ordered.
     #[cold]
     pub(crate) fn refuse(
         &self,
@@ -81,7 +82,7 @@ impl StreamShared {
     ) -> Error {
         let Use { point, site } = fault.earlier;
         if allocation.device != self.context.number || site.stream.device().is_some() {
-            // Streams of several devices: both sides say which.
+            // The streams are of several devices, so both sides name theirs.
             for side in std::iter::once(&mut fault.earlier).chain(&mut fault.ends) {
                 side.site.stream = side.site.stream.of_device(allocation.device);
             }
@@ -95,7 +96,7 @@ impl StreamShared {
         violation(self.context.number, (allocation, life), fault, later, known).into()
     }
 
-    /// Puts a freed block on the stream's cache; what falls off waits for the next visit to the heap.
+    /// Puts a freed block into the stream's cache. A block that falls out waits for the next visit to the heap.
     #[inline(always)] // As for `end_life`.
     pub(crate) fn put_in_cache(&self, state: &mut State, freed: Cached, rounded: u64, bytes: u64) {
         let Cached { allocation, seq } = freed;
@@ -109,20 +110,20 @@ impl StreamShared {
         }
     }
 
-    /// What fell out of the cache returns to the heap.
+    /// Returns the blocks that fell out of the cache to the heap.
     #[cold]
     #[inline(never)]
     pub(crate) fn return_fallen(&self, state: &mut State, pool: &PoolShared) {
         state.return_to(&mut pool.lock(), pool, false);
     }
 
-    /// A block goes to the heap without resting in a cache.
+    /// Returns a block to the heap directly, not through a cache.
     #[cold]
     pub(crate) fn free_to_heap(&self, state: &State, freed: Cached, rounded: u64, bytes: u64) {
         let pool = Arc::clone(freed.allocation.pool());
         if pool.guard {
             let range = Range::new(freed.allocation.address(), rounded);
-            // Where the device refuses, the bytes stay readable: the guard is a help, not a promise.
+            // If the device refuses, the bytes stay accessible: the guard is a help, not a promise.
             let _ = shell::submit_protect(&self.context, self.raw, range, Access::None);
         }
         let mut heap = pool.lock();
@@ -134,7 +135,8 @@ impl StreamShared {
     }
 }
 
-/// Memory of an alloc node has no life before its graph is launched. Where its capture goes on it is used inside.
+/// Returns the error for memory of an alloc node, which has no lifetime before its graph is launched. If its capture
+/// goes on, the memory can be used inside.
 #[cold]
 pub(crate) fn not_launched(allocation: &Allocation, later: Site) -> Error {
     match &allocation.origin {
@@ -151,8 +153,8 @@ pub(crate) fn not_launched(allocation: &Allocation, later: Site) -> Error {
 }
 
 impl PoolShared {
-    /// Frees an allocation whose buffer was dropped: after everything declared so far. Never fails, adds no order, and
-    /// waits for nothing but room to tell an import's exporter of it.
+    /// Frees an allocation whose buffer was dropped, after everything declared so far. Never fails, and adds no order.
+    /// Waits for nothing, except for room for the message to an import's exporter.
     pub(crate) fn drop_allocation(owned: Owned) {
         let Owned { allocation, generation, .. } = owned;
         if allocation.is_import() {
@@ -163,7 +165,7 @@ impl PoolShared {
         }
         let home = allocation.life().home.upgrade();
         let mut state = home.as_ref().and_then(|home| Some((home, home.state.try_lock()?)));
-        // In a forked process nothing is free, as it is the parent's.
+        // In a forked child process nothing is freed, because the memory is the parent's.
         if state.is_none() && process::is_forked() {
             return;
         }
@@ -181,7 +183,8 @@ impl PoolShared {
             && !state.is_closed
             && life.history.all_points(|point| state.chain.covers(point))
         {
-            // A drop is not an operation, and may as well not have come here: no stream comes after it.
+            // A drop is not an operation, and if the stream were busy it would not come here. So no stream comes after
+            // it.
             let free = state.chain.pass();
             life.freed.end(Use { point: free, site: dropped(home.id) });
             drop(life);
@@ -194,7 +197,7 @@ impl PoolShared {
         drop(life);
         drop(state);
         if waits {
-            // Its memory goes back with the last importer.
+            // The memory goes back when the last importer has released it.
             return;
         }
         let pool = Arc::clone(allocation.pool());

@@ -1,8 +1,8 @@
-//! What becomes of a violation: the operation is refused, or the violation is reported and the operation goes on.
+//! The handling of a violation: the operation is refused, or the violation is reported and the operation goes on.
 //!
-//! Going on cannot mean to let the work loose on memory that other work has: slices of it would overlap. So the edge
-//! that is missing is put in, and the program goes on as if it had been right. A trace has the operation as it was
-//! refused, the edge, and the operation again.
+//! An operation that goes on must not use memory while other work uses it: slices of that memory would overlap. So the
+//! missing edge is added, and the program goes on as if it had been right. A trace has the refused operation, the edge,
+//! and the operation again.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::state::stream::{State, StreamShared};
 use crate::trace::tracer::Tracer;
 
 impl Context {
-    /// Reports a refusal, where that is the setting. No lock is held.
+    /// Reports a violation, if that is the setting, and returns it then. No lock is held.
     #[cold]
     pub(crate) fn report<'e>(&self, error: &'e Error) -> Option<&'e Finding> {
         let (Violations::Report(reporter), Error::Violation(violation)) = (&self.violations, error) else {
@@ -31,30 +31,30 @@ impl Context {
     }
 }
 
-/// What became of an edge that is put in.
+/// The result of adding an edge.
 enum Followed {
     New,
-    /// It was there.
+    /// The edge was there.
     Known,
-    /// It cannot be put in.
+    /// The edge cannot be added.
     Not,
 }
 
-/// Whether a refusal is in the trace. Where it is written under the locks under which it was decided, what other
-/// threads do is before both or behind both.
+/// Says if a refusal is in the trace. If it is written under the locks under which it was decided, operations of other
+/// threads come before both the decision and its entry, or after both.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) enum Noted {
-    /// It can be written behind those locks: nothing that is done later makes it right.
+    /// It can be written after those locks are released: nothing that is done later makes it right.
     #[default]
     Later,
     Here,
-    /// It is to be decided anew: the process has synchronised meanwhile, and the trace has that.
+    /// It is to be decided again: the process has synchronised meanwhile, and the trace has that.
     Anew,
 }
 
 impl Tracer {
-    /// Has a violation written down where it is decided, by who asks with `has_news` whether the process has learned
-    /// something since.
+    /// Traces a violation under the locks under which it is decided. `has_news` returns `true` if the process has
+    /// learned something since the decision.
     #[cold]
     pub(crate) fn refused_here(
         tracer: Option<&Arc<Tracer>>,
@@ -62,7 +62,7 @@ impl Tracer {
         has_news: impl FnOnce(&Host) -> bool,
         write: impl FnOnce(&Tracer),
     ) -> Noted {
-        // What waits for other processes is asked again once their messages were received.
+        // A refusal that depends on other processes is decided again once their messages were received.
         let Some(tracer) = tracer.filter(|_| error.is_verdict() && !error.is_foreign()) else { return Noted::Later };
         let write = || shadow::judged(Some(error), || write(tracer));
         if hosts::write_refusal(has_news, write) { Noted::Here } else { Noted::Anew }
@@ -70,20 +70,21 @@ impl Tracer {
 }
 
 impl StreamShared {
-    /// As [`Tracer::refused_here`], of an operation of this stream.
+    /// As [`Tracer::refused_here`], for an operation of this stream.
     #[cold]
     pub(crate) fn refused_here(&self, state: &State, error: &Error, write: impl FnOnce(&Tracer)) -> Noted {
         Tracer::refused_here(self.context.tracer.as_ref(), error, |host| state.chain.has_news(host), write)
     }
 
-    /// Reports a refusal, where that is the setting, and puts in what is missing. Whether the operation is to be tried
-    /// again: once also where it was there by then, which `known` says. No lock is held.
+    /// Reports a violation, if that is the setting, and adds the missing edges. Returns `true` if the operation is to
+    /// be tried again. If all edges were there by then, that is so only once, and `known` is set. No lock is held.
     #[cold]
     pub(crate) fn add_missing_waits(&self, error: &mut Error, known: &mut bool) -> bool {
         self.context.shorten_help(error);
         let Some(violation) = self.context.report(error) else { return false };
         let is_order = violation.kind.is_order() || violation.kind == Kind::AutoFreeBeforeUse;
-        // After its free memory is gone, whatever is waited for. Other processes and devices are not made to wait for.
+        // Memory that was freed is gone, whatever is waited for. The stream does not wait for other processes and
+        // devices.
         let is_ours = |side: &Side| side.process.is_none() && side.stream.is_some_and(|it| it.device().is_none());
         if !is_order || violation.earlier.as_ref().is_none_or(|earlier| earlier.act == Some(Act::Free)) {
             return false;
@@ -96,17 +97,17 @@ impl StreamShared {
                 _ => return false,
             }
         }
-        // Another thread may have put all of it in meanwhile.
+        // Another thread may have added all of them meanwhile.
         is_new || !std::mem::replace(known, true)
     }
 
-    /// Has an operation written down that was refused, if it is the program that is wrong.
+    /// Traces an operation that was refused, if the program is wrong.
     #[cold]
     pub(crate) fn note_refused(&self, error: &Error, write: impl FnOnce(&Arc<Tracer>)) {
         Tracer::refused(self.tracer(), error, write);
     }
 
-    /// Who writes the stream's operations down.
+    /// Returns the tracer of the stream's operations.
     pub(crate) fn tracer(&self) -> Option<&Arc<Tracer>> {
         self.context.tracer.as_ref()
     }
@@ -121,14 +122,14 @@ impl StreamShared {
                 return Ok(Followed::Not);
             }
             if !state.is_closed {
-                // A record of a shared stream is always new: that alone would not help.
+                // The last point decides if the edge is new, because a record of a shared stream is always a new point.
                 let last = state.chain.last();
                 end = Some((last, other.record(&mut state)?));
             }
         }
         let ends = match end {
             Some(end) => vec![end],
-            // It is closed, perhaps this moment: its end is among those that were not waited for.
+            // It is closed, perhaps since just now. Its end is among those that no host has waited for.
             None => self.context.in_flight.ended().into_iter().map(|end| (end.0.point(), end)).collect(),
         };
         let mut state = self.state.lock();

@@ -1,11 +1,12 @@
-//! Waiting until a request that found no memory may find some: what a server does that is at its limit.
+//! Waiting until a request that found no memory may succeed, for servers that run at their memory limit.
 //!
-//! Simple version: wait until something is freed. Departures: what was freed between the refusal and the wait must
-//! count, so that each thread keeps how often that had happened when it was refused; what is freed meanwhile must not
-//! rest in caches, where only one stream finds it; and memory that was freed before the refusal may be held by work in
-//! flight, of whose end no thread is informed, so that the wait looks again and again.
+//! Simple version: wait until something is freed. Departures: memory that was freed between the refusal and the wait
+//! must count, so each thread keeps how often memory had come back when it was refused. Memory that is freed during the
+//! wait must not stay in caches, where only one stream finds it. And memory that was freed before the refusal may be
+//! held by work in flight, whose end notifies no thread, so the wait polls.
 //!
-//! Nothing is kept for the one who waits: another thread may be faster, and its next request is refused again.
+//! Nothing is reserved for the waiting thread: another thread may be faster, and its next request is then refused
+//! again.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -21,18 +22,18 @@ use crate::state::context::Context;
 use crate::state::context::FoundPool;
 use crate::state::stream::{State, StreamShared};
 
-/// How long a wait sleeps between two looks, at first and at most.
+/// The time that a wait sleeps between two polls: at first, and at most.
 const SLEEP_FIRST: Duration = Duration::from_micros(20);
 const SLEEP_MAX: Duration = Duration::from_millis(1);
 
-/// Every so many looks a wait asks whether the device is lost.
+/// A wait checks for a lost device once in this many polls.
 const LOOKS_FOR_LOSS: u64 = 64;
 
-/// How often a request that would be refused looks whether another stream is still busy. A stream that has its lock for
-/// long has either nothing in its cache, as it looks for memory itself, or waits for this very one.
+/// The number of times that a request about to be refused tries the lock of a busy stream. A stream that holds its lock
+/// for long either has nothing in its cache, because it looks for memory itself, or waits for this very stream.
 const PATIENCE: u32 = 200;
 
-/// A request has found no memory as yet: while this lives, freed blocks of these pools go to the heap at once.
+/// A request that has found no memory yet: while this lives, freed blocks of these pools go to the heap at once.
 pub(crate) struct Shortage(Vec<FoundPool>);
 
 impl Shortage {
@@ -41,8 +42,8 @@ impl Shortage {
         Self(pools)
     }
 
-    /// What rests in caches goes to the heaps, also what rests on those of busy streams. `own` is the stream whose
-    /// lock the caller holds.
+    /// Moves the blocks in all caches to the heaps, also those of busy streams. `own` is the stream whose lock the
+    /// caller holds.
     pub(crate) fn drain(&self, mut own: Option<(&StreamShared, &mut State)>) {
         for pool in &self.0 {
             pool.drain_caches(own.as_mut().map(|(stream, state)| (*stream, &mut **state)), PATIENCE);
@@ -56,24 +57,24 @@ impl Drop for Shortage {
     }
 }
 
-/// What a device's pools had at a moment.
+/// The state of a device's memory at one moment, to compare a later one with.
 pub(crate) struct Supply {
     device: u32,
-    /// How often memory had come back: blocks to the heaps, limits that were set, memory of graphs and of dropped
-    /// pools. A pool that goes leaves its number behind, so that what comes back with it never looks like nothing.
+    /// The number of times that memory had come back: blocks to the heaps, limits that were set, memory of graphs and
+    /// of dropped pools. A dropped pool leaves its number behind, so that memory that comes back with it is not missed.
     returned: u64,
-    /// The ends of the streams that had not come so far.
+    /// The ends of the streams that had not completed.
     in_flight: Vec<Point>,
 }
 
 thread_local! {
-    /// At the last look before this thread was refused memory.
+    /// The state that this thread saw last before it was refused memory.
     static REFUSED: Cell<Option<Supply>> = const { Cell::new(None) };
 }
 
-/// The calling thread is being refused memory, for which it looked after this.
+/// Records that the calling thread is refused memory. `before` is the state before its search.
 pub(crate) fn note_shortage(before: Supply) {
-    // At the end of a thread there is no next request.
+    // A thread that is ending makes no further request.
     let _ = REFUSED.try_with(|refused| refused.set(Some(before)));
 }
 
@@ -83,13 +84,14 @@ impl Context {
         self.pools().iter().fold(gone, |sum, pool| sum.wrapping_add(pool.lock().returned()))
     }
 
-    /// What there is now, to be compared with later.
+    /// Returns the present state, to compare a later one with.
     pub(crate) fn supply(&self) -> Supply {
         let in_flight = self.chains.poll(&*self.driver).unfinished();
         Supply { device: self.number, returned: self.returned(), in_flight }
     }
 
-    /// Whether the device is lost. It is asked by a wait of a stream for itself, which no device has to run work for.
+    /// Returns the error if the device is lost. It makes a stream wait for its own event, which needs no work of the
+    /// device.
     #[cold]
     pub(crate) fn lost_for(&self, stream: RawStream) -> Option<Error> {
         let driver = &*self.driver;
@@ -101,8 +103,8 @@ impl Context {
         waited.err().filter(|error| matches!(error, DriverError::Lost { .. })).map(Error::from)
     }
 
-    /// Refuses a device that is lost, where nothing comes back. It is asked by a stream made for that: the program's
-    /// own may be captured.
+    /// Refuses a lost device, where no memory comes back. It asks on a new stream, because the program's own streams
+    /// may be captured.
     #[cold]
     fn refuse_lost(&self) -> Result<()> {
         let lost = match self.driver.open_stream(StreamFlags::default()) {
@@ -116,7 +118,7 @@ impl Context {
         lost.map_or(Ok(()), Err)
     }
 
-    /// Whether memory came back since, or may be moved now.
+    /// Returns `true` if memory has come back since `before`, or may be moved now.
     fn is_better(&self, before: &Supply) -> bool {
         let completed = |points: &[Point]| {
             let poll = self.chains.poll(&*self.driver);
@@ -127,12 +129,12 @@ impl Context {
 }
 
 impl Pool {
-    /// Waits until a request that was refused for [lack of memory](crate::Error::OutOfMemory) may be served: until
-    /// something of the device's pools or graphs is freed, a limit is set anew, or work that was in flight completes,
-    /// so that memory under it can be moved. What happened since this thread's last refusal counts, so that no wakeup
-    /// is lost. False where the time is up first.
+    /// Waits until a request that was refused for [lack of memory](crate::Error::OutOfMemory) may succeed: until memory
+    /// of the device's pools or graphs is freed, a pool's limit is set, or work in flight completes, so that memory
+    /// under it can be moved. Everything since this thread's last refusal counts, so no wakeup is lost. Returns `false`
+    /// if the timeout ends first.
     ///
-    /// Nothing is kept for the caller: it asks again, and may be refused again.
+    /// Nothing is reserved for the caller: it must ask again, and may be refused again.
     ///
     /// ```
     /// # use std::time::Duration;
@@ -159,14 +161,14 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// The device is lost, so that nothing comes back; the process was forked off.
+    /// Returns an error if the device is lost, because no memory comes back then, or if the process is a forked child.
     pub fn wait_for_memory(&self, timeout: Duration) -> Result<bool> {
         process::refuse_forked()?;
         let context = &self.shared.context;
         let (begun, mut sleep, mut looks) = (Instant::now(), SLEEP_FIRST, 0u64);
         let refused = REFUSED.try_with(Cell::take).ok().flatten().filter(|before| before.device == context.number);
         let before = refused.unwrap_or_else(|| context.supply());
-        // What is freed from here on goes to the heaps, where it is seen; what was freed before follows.
+        // From here on freed blocks go to the heaps, where they are seen. The blocks in the caches follow.
         let shortage = Shortage::of(context.pools());
         shortage.drain(None);
         while !context.is_better(&before) {

@@ -1,11 +1,11 @@
-//! A window in a capture through which foreign code is seen: the device's own stream captures, and what reaches it by
-//! whatever way becomes what one node does.
+//! A window in a capture for the work of foreign code: the driver's stream captures, and everything that is submitted
+//! to it, in whatever way, becomes the work of one node.
 //!
-//! A window is open while [`enqueue`](crate::Stream::enqueue) runs its closure; one that a
-//! [`declare`](crate::Stream::declare) opens stays open until the stream's next call. In between the device's stream
-//! does not capture, so that streams of one capture need not know each other there: their order is the graph's.
+//! A window is open while [`enqueue`](crate::Stream::enqueue) runs its closure. A window that
+//! [`declare`](crate::Stream::declare) opens stays open until the stream's next call. Between windows the driver's
+//! stream does not capture. So the driver need not know that streams are in one capture: the graph has their order.
 //!
-//! Invariant **no-peeking**: while a window is open, nothing of Millpond goes to the device's stream.
+//! Invariant **no-peeking**: while a window is open, Millpond itself submits nothing to the driver's stream.
 
 use millpond_core::graph::NodeId;
 use millpond_driver::{Driver, RawGraph, RawStream};
@@ -16,7 +16,7 @@ use crate::state::context::Context;
 use crate::state::stream::{State, StreamShared};
 use crate::stream::payload::Payload;
 
-/// A stream of the device that captures, until this goes.
+/// A driver's stream that captures, until this is dropped.
 pub(crate) struct Window<'c> {
     context: &'c Context,
     raw: RawStream,
@@ -29,24 +29,24 @@ impl<'c> Window<'c> {
         Ok(Self { context, raw, is_open: true })
     }
 
-    /// The one that [`leave`](Self::leave) left.
+    /// Returns the window that [`leave`](Self::leave) left open.
     fn left(context: &'c Context, raw: RawStream) -> Self {
         Self { context, raw, is_open: true }
     }
 
-    /// It stays open for as long as the stream's state says so.
+    /// Leaves the window open, for as long as the stream's state says so.
     fn leave(mut self) {
         self.is_open = false;
     }
 
-    /// What was seen.
+    /// Closes the window and returns the graph of the work that was submitted, if there was any.
     fn close(mut self) -> Result<Option<RawGraph>> {
         self.is_open = false;
         let mut refused = None;
         for _ in 0..TRIES {
             match self.context.driver.end_capture(self.raw) {
                 Ok(seen) => return Ok(seen),
-                // The first refusal is the reason: where it ended the capture, the next only says so.
+                // The first refusal is the reason. If it ended the capture, the next one only says that.
                 Err(error) => refused = refused.or(Some(error)),
             }
         }
@@ -57,14 +57,14 @@ impl<'c> Window<'c> {
 impl Drop for Window<'_> {
     fn drop(&mut self) {
         if self.is_open {
-            // What was captured is not wanted.
+            // The captured work is thrown away.
             let _ = Window::left(self.context, self.raw).close().map(|seen| Payload::seen(self.context, seen));
         }
     }
 }
 
 impl StreamShared {
-    /// Captures what `submit` gives to the device's stream.
+    /// Captures the work that `submit` submits to the driver's stream.
     pub(crate) fn capture_foreign<R>(&self, payload: &mut Payload, submit: impl FnOnce() -> Result<R>) -> Result<R> {
         if !self.context.driver.has_graphs() {
             return Err(Invalid::Uncapturable { call: "enqueue" }.into());
@@ -75,7 +75,7 @@ impl StreamShared {
         Ok(result)
     }
 
-    /// Adds a node by `add`, whose work is what comes to the stream until its next call.
+    /// Adds a node by `add`. Its work is everything that is submitted to the stream until its next call.
     pub(crate) fn open_window(&self, state: &mut State, add: impl FnOnce() -> Result<NodeId>) -> Result<()> {
         let window = Window::open(&self.context, self.raw)?;
         state.window = Some(add()?);
@@ -83,7 +83,7 @@ impl StreamShared {
         Ok(())
     }
 
-    /// Ends the window that the last call left open.
+    /// Closes the window that the last call left open.
     #[cold]
     pub(crate) fn close_window(&self, state: &mut State) -> Result<()> {
         let Some(node) = state.window.take() else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Memory by pointer: what is recorded, and what is checked.
+//! Tests of memory by pointer: of uses that are recorded, and uses that are checked.
 
 use millpond_driver::PeerAccess;
 

@@ -1,16 +1,16 @@
 //! Programs whose order is trusted: PyTorch, CuPy, and programs whose allocations are interposed.
 //!
 //! Such a program names streams by their handles in the device's own library. It says on which stream it allocates and
-//! frees, and not what used the memory: by its rule that was the stream that allocated it, and those that it has
-//! recorded for it. Nothing of that is checked. A free comes after all work that these streams have by then, whoever
-//! submitted it, and the work of the stream that it is made on.
+//! frees, but not what used the memory. By its rule the memory was used by the stream that allocated it, and by the
+//! streams that were recorded for it. None of this is checked. A free comes after all work that these streams have by
+//! then, whoever submitted it, and after the work of the stream of the free.
 //!
-//! The hot path shares no lock between streams: the stream is found in a table ([`streams`]), memory comes from and
-//! goes to its cache. Who allocates keeps the buffers, and says of each whether streams were recorded for it.
+//! The hot path shares no lock between streams: the stream is found in a table ([`streams`]), and memory comes from and
+//! goes to the stream's cache. The caller keeps the buffers, and says for each if streams were recorded for it.
 //!
-//! Invariant `own-stream-only`: a free rests in a stream's cache only where the memory is that stream's alone; what the
-//! stream is known to come after elsewhere says nothing of work that only the program knows. A program of CUDA's own
-//! calls promises more: its free comes after every use, on whatever stream ([`Trusted::free_at`]).
+//! Invariant `own-stream-only`: a freed block goes into a stream's cache only if the memory is that stream's alone.
+//! What the stream is known to come after elsewhere says nothing of work that only the program knows. A program of
+//! CUDA's own calls promises more: its free comes after every use, on any stream ([`Trusted::free_at`]).
 
 mod streams;
 
@@ -29,7 +29,7 @@ use crate::stream::refused::Refused;
 use crate::sync::ranks;
 use streams::{Found, Streams};
 
-/// How a handle becomes a stream, by who has promised what that takes.
+/// Makes a stream of a handle. The code that made this function has promised what that needs.
 pub(crate) type Adopt = fn(&Device, u64) -> Result<Stream>;
 
 /// A device as a trusted program uses it. Made by [`Device::trusted`].
@@ -49,7 +49,7 @@ pub struct Trusted {
     pool: Pool,
     adopt: Adopt,
     streams: Streams,
-    /// Streams that were recorded as users of an allocation, by its address.
+    /// The streams that were recorded as users of an allocation, by its address.
     users: Mutex<ranks::Trusted, FxHashMap<u64, Vec<Stream>>>,
 }
 
@@ -65,12 +65,12 @@ impl Trusted {
         Self { device: device.clone(), pool, adopt, streams, users }
     }
 
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Where memory comes from.
+    /// Returns the pool that memory comes from.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -78,47 +78,46 @@ impl Trusted {
     #[inline]
     fn find(&self, handle: u64) -> Result<Found<'_>> {
         self.streams.find(handle, || match self.device.properties().runs_closures {
-            // No foreign code has streams there: a handle is any number.
+            // On such a device no foreign code has streams, so a handle is any number.
             true => self.device.non_blocking_stream(),
             false => (self.adopt)(&self.device, handle),
         })
     }
 
-    /// The stream of a handle, adopted where it is new.
+    /// Returns the stream of a handle, and adopts it if it is new.
     ///
     /// # Errors
-    /// It is of another device, or the driver refused.
+    /// Returns an error if the stream is of another device or the driver refuses.
     pub fn stream(&self, handle: u64) -> Result<Stream> {
         self.find(handle).map(|stream| stream.clone())
     }
 
-    /// The program is about to close a stream: all that it has in it by now counts.
+    /// Forgets a stream that the program is about to close. All work that is in it by now counts.
     pub fn close_stream(&self, handle: u64) {
         self.streams.forget(handle);
     }
 
     /// Refuses a stream that the program captures: memory of its graph would be given to others when it is freed, while
-    /// the graph goes on to use it. Costs a call of the driver, so it is for programs that do not say when they
-    /// capture.
+    /// the graph goes on to use it. This makes a driver call, so it is for programs that do not say when they capture.
     ///
     /// # Errors
-    /// That it captures; the stream cannot be had.
+    /// Returns an error if the stream captures or cannot be adopted.
     pub fn check_captured(&self, handle: u64, call: &'static str) -> Result<()> {
         self.find(handle)?.check_captured(call)
     }
 
-    /// Whether the program captures a stream. Costs a call of the driver.
+    /// Returns `true` if the program captures a stream. This makes a driver call.
     ///
     /// # Errors
-    /// The stream cannot be had.
+    /// Returns an error if the stream cannot be adopted.
     pub fn is_captured(&self, handle: u64) -> Result<bool> {
         Ok(self.find(handle)?.check_captured("is_captured").is_err())
     }
 
-    /// Allocates on the stream of a handle; nothing for 0 bytes.
+    /// Allocates on the stream of a handle. Returns an empty buffer for 0 bytes.
     ///
     /// # Errors
-    /// No memory is left, or the stream cannot be had.
+    /// Returns an error if no memory is left or the stream cannot be adopted.
     #[inline]
     pub fn alloc(&self, bytes: usize, handle: u64) -> Result<Buffer<u8>> {
         self.alloc_from(&self.pool, bytes, handle)
@@ -127,16 +126,16 @@ impl Trusted {
     /// As [`alloc`](Self::alloc), from any pool of the device.
     ///
     /// # Errors
-    /// As of [`alloc`](Self::alloc).
+    /// As for [`alloc`](Self::alloc).
     #[inline]
     pub fn alloc_from(&self, pool: &Pool, bytes: usize, handle: u64) -> Result<Buffer<u8>> {
         self.find(handle)?.alloc::<u8>(pool, bytes)
     }
 
-    /// Frees on the stream of a handle. `is_shared` says whether streams were recorded for it.
+    /// Frees on the stream of a handle. `is_shared` is `true` if streams were recorded for the buffer.
     ///
     /// # Errors
-    /// The stream cannot be had; with the buffer, which is live as before.
+    /// Returns an error if the stream cannot be adopted, with the buffer, which is live as before.
     #[inline]
     pub fn free(&self, buffer: Buffer<u8>, is_shared: bool, handle: u64) -> std::result::Result<(), Refused<u8>> {
         let stream = match self.find(handle) {
@@ -154,11 +153,12 @@ impl Trusted {
         Ok(())
     }
 
-    /// Frees on the stream of a handle, as CUDA does (`cudaFreeAsync`): whatever the program did with the memory, on
-    /// any stream, comes before this point, by its own word.
+    /// Frees on the stream of a handle, as CUDA does (`cudaFreeAsync`). By the program's own word, everything that it
+    /// did with the memory, on any stream, comes before this point.
     ///
     /// # Errors
-    /// The stream cannot be had, or is another device's; with the buffer, which is live as before.
+    /// Returns an error if the stream cannot be adopted or is of another device, with the buffer, which is live as
+    /// before.
     #[inline]
     pub fn free_at(&self, buffer: Buffer<u8>, handle: u64) -> std::result::Result<(), Refused<u8>> {
         let stream = match self.find(handle) {
@@ -170,11 +170,11 @@ impl Trusted {
         Ok(())
     }
 
-    /// Frees after all work so far of the stream that allocated it, which may be closed, of `on`, and of `users`, which
-    /// may be of other devices.
+    /// Frees after all work so far of the stream that allocated the buffer, which may be closed, of `on`, and of
+    /// `users`, which may be of other devices.
     ///
     /// # Errors
-    /// A stream captures, or the driver refused; with the buffer, which is live as before.
+    /// Returns an error if a stream captures or the driver refuses, with the buffer, which is live as before.
     pub fn free_after(
         &self,
         buffer: Buffer<u8>,
@@ -184,7 +184,7 @@ impl Trusted {
         on.free_elsewhere(buffer, users)
     }
 
-    /// Cold: other streams were recorded as users: it is free after all their work so far.
+    /// Frees a buffer that other streams were recorded as users of, after all their work so far.
     #[cold]
     fn free_shared(&self, buffer: Buffer<u8>, stream: &Stream) -> std::result::Result<(), Refused<u8>> {
         let address = buffer.address();
@@ -194,8 +194,8 @@ impl Trusted {
         })
     }
 
-    /// A free of the memory at an address comes after all work that the stream of a handle has by then. The memory is
-    /// live, and who has its buffer notes that it is shared.
+    /// Makes a free of the memory at an address come after all work that `user` has by then. The memory must be live,
+    /// and the owner of its buffer must note that it is shared.
     pub fn record_stream(&self, address: u64, user: &Stream) {
         let mut users = lock(&self.users);
         let users = users.entry(address).or_default();
@@ -205,7 +205,7 @@ impl Trusted {
     }
 }
 
-/// Records an event in a thread's default stream: other threads cannot ask for it, and may want the memory.
+/// Records an event in a thread's default stream, because other threads cannot ask for one and may want the memory.
 #[inline]
 fn record_ahead(stream: &Found<'_>, handle: u64) {
     if let (Found::InMap(stream), PER_THREAD) = (stream, handle) {
@@ -233,13 +233,13 @@ mod tests {
         let buffer = alloc(first);
         let address = buffer.address();
         trusted.free_at(buffer, second).expect("a free");
-        // Its work so far is not over: the memory is its own at once, and no other stream's.
+        // The work of that stream has not completed: the memory is its own at once, and no other stream's.
         let other = alloc(third);
         assert_ne!(other.address(), address);
         let own = alloc(second);
         assert_eq!(own.address(), address);
         trusted.free_at(own, second).expect("a free");
-        // What the stream that allocated it does is no matter of the free.
+        // The work of the stream that allocated the memory does not matter to the free.
         drop(go);
         held.synchronize().expect("it ends");
         let third = alloc(third);

@@ -1,12 +1,13 @@
-//! Foreign streams by their handle, found without a lock.
+//! Foreign streams by their handles, found without a lock.
 //!
-//! Simple version: a map behind a lock. Departure: every allocation and free asks, from every thread, so readers look
-//! into a table that only ever fills, each stream in its place without a pointer to follow; who adds holds a lock. A
-//! program has some tens of streams. What does not fit any more goes to the map, and so does what may end: streams that
-//! the program closes while the table is used, and the default streams of threads.
+//! Simple version: a map behind a lock. Departure: every allocation and free of every thread looks a stream up. So
+//! readers use a table that only ever fills, with each stream in its place and no pointer to follow. A thread that adds
+//! a stream holds a lock. A program has some tens of streams. A stream that does not fit any more goes to the map, and
+//! so does one that may end: the streams that the program closes while the table is used, and the default streams of
+//! threads.
 //!
-//! Invariant `what-it-means`: a handle is looked up as what it means to the thread that asks. Two handles name the
-//! legacy default stream. One names the default stream of whichever thread uses it: a stream for each.
+//! Invariant `what-it-means`: a handle is looked up by its meaning for the calling thread. Two handles name the legacy
+//! default stream. One handle names the default stream of whichever thread uses it: a separate stream for each thread.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock, Weak};
@@ -20,17 +21,17 @@ use crate::names::native::{LEGACY, PER_THREAD};
 use crate::stream::handle::Stream;
 use crate::sync::ranks;
 
-/// Places in the table, a power of two.
+/// The number of places in the table, a power of two.
 const PLACES: usize = 512;
-/// So many are taken at most, so that a search ends soon.
+/// The most places that are taken, so that a search ends soon.
 const TAKEN_MAX: usize = PLACES / 2;
 
 thread_local! {
-    /// Goes with the thread.
+    /// Dropped when the thread ends.
     static THREAD: Arc<()> = Arc::default();
 }
 
-/// A foreign stream; never forgotten.
+/// A foreign stream in the table. It is never forgotten.
 #[derive(Debug)]
 struct Known {
     handle: u64,
@@ -48,7 +49,7 @@ pub(super) struct Streams {
 struct Rest {
     taken: usize,
     by_handle: FxHashMap<u64, Stream>,
-    /// The default streams of threads, while those live.
+    /// The default streams of threads, while the threads live.
     by_thread: FxHashMap<ThreadNumber, (Weak<()>, Stream)>,
 }
 
@@ -71,7 +72,8 @@ impl Deref for Found<'_> {
 }
 
 impl Streams {
-    /// Those of a program that closes none of its streams while the table is used; or that says so of each.
+    /// Makes the table for a program that closes none of its streams while the table is used, or that reports each one
+    /// that it closes.
     pub(super) fn new(stay_open: bool) -> Self {
         let rest = Rest { taken: if stay_open { 0 } else { TAKEN_MAX }, ..Rest::default() };
         Self { places: [const { OnceLock::new() }; PLACES], rest: Mutex::new(rest) }
@@ -82,7 +84,7 @@ impl Streams {
         (handle.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 55) as usize % PLACES
     }
 
-    /// The stream of a handle, made by `open` where it is new.
+    /// Returns the stream of a handle. `open` makes a new one.
     #[inline]
     pub(super) fn find(&self, handle: u64, open: impl FnOnce() -> Result<Stream>) -> Result<Found<'_>> {
         let handle = handle.max(LEGACY);
@@ -96,7 +98,7 @@ impl Streams {
         }
     }
 
-    /// Once for each stream that has a place, and whenever one is in the map.
+    /// Called once for each stream that has a place, and each time for one in the map.
     #[cold]
     fn find_in_map(&self, handle: u64, open: impl FnOnce() -> Result<Stream>) -> Result<Found<'_>> {
         if handle == PER_THREAD {
@@ -132,16 +134,16 @@ impl Streams {
         let (gone, live) =
             std::mem::take(&mut rest.by_thread).into_iter().partition(|(_, (it, _))| it.strong_count() == 0);
         rest.by_thread = live;
-        // A thread that ends this moment has nothing to tell its end by: its stream is closed with the next look.
+        // A thread that is ending has no token any more: its stream is closed at the next look.
         let token = THREAD.try_with(Arc::downgrade).unwrap_or_default();
         rest.by_thread.insert(thread, (token, stream.clone()));
         drop(rest);
-        // Closed behind the lock: that is calls of the driver.
+        // Closed after the lock is released, because that calls the driver.
         drop::<FxHashMap<_, _>>(gone);
         Ok(stream)
     }
 
-    /// The program is about to close a stream; one that may be closed is in the map.
+    /// Forgets a stream that the program is about to close. A stream that may be closed is in the map.
     pub(super) fn forget(&self, handle: u64) {
         let gone = lock(&self.rest).by_handle.remove(&handle);
         drop(gone);
