@@ -1,6 +1,6 @@
-//! Work of captured streams: each operation becomes a node, and what cannot be captured is refused.
+//! Work of captured streams: each operation becomes a node, and operations that cannot be captured are refused.
 //!
-//! Which capture a stream is in, and what spoils one, is [`Captures`](crate::graph::Captures)' to say, as in the
+//! [`Captures`](crate::graph::Captures) decides which capture a stream is in and what invalidates a capture, as in the
 //! library. Knows graphs and streams; no launch.
 
 use std::sync::Arc;
@@ -26,7 +26,8 @@ use crate::op::{Access, Act, CaptureMode, Memory, Name, Thing, Trust, What};
 use crate::order::default_streams::Standing;
 
 impl Checker {
-    /// Whether an operation belongs to a capture that is invalid: it is not done, and why was said.
+    /// Returns `true` if an operation belongs to an invalid capture. It is not done, and the reason was reported
+    /// before.
     fn is_spoiled(&self, what: &What) -> bool {
         let stream = match *what {
             What::Launch { stream, .. }
@@ -45,7 +46,8 @@ impl Checker {
         captures.of(stream).is_some_and(|capture| !captures.is_valid(capture))
     }
 
-    /// A stream's operation while some capture goes on.
+    /// Checks an operation of a stream while a capture is in progress: the legacy default stream must not have to wait
+    /// for a captured stream.
     #[cold]
     pub(super) fn enter_while_capturing(&mut self, call: Call<'_>, stream_index: StreamIndex) -> Step<StreamIndex> {
         let stream = self.time.at(stream_index);
@@ -57,23 +59,23 @@ impl Checker {
         Ok(stream_index)
     }
 
-    /// Something that a captured stream cannot do.
+    /// Refuses a call that is not allowed on a captured stream.
     pub(super) fn refuse_in_capture(&mut self, call: Call<'_>, stream: StreamId, what: &'static str) -> Step {
         let checked = self.graphs.captures.check_stream(stream, what);
         checked.map_err(|error| self.capture_refused(call, error, stream))
     }
 
-    /// What captures that go on forbid by themselves: work of one that is invalid, and unsafe calls.
+    /// Refuses what captures in progress forbid: work of an invalid capture, and unsafe calls.
     #[cold]
     pub(super) fn refuse_while_capturing(&mut self, call: Call<'_>) -> Step {
         if self.is_spoiled(&call.op.what) {
             return Err(quiet());
         }
         match call.op.what {
-            // What is freed has to be there first.
+            // `free_now` makes this check, once it has found the memory.
             What::FreeNow { .. } => Ok(()),
-            // The legacy default stream waits for captured blocking streams first: their captures are invalid (906),
-            // and all others go on (measured on an H200, driver 580).
+            // On the legacy default stream, the call first waits for captured blocking streams. Their captures become
+            // invalid (906), and all others go on (measured on an H200, driver 580).
             What::StreamSynchronize { stream } | What::StreamQuery { stream, .. } => {
                 if let Some(stream_index) = self.time.look(call.op.host, stream) {
                     self.enter_while_capturing(call, stream_index)?;
@@ -84,7 +86,7 @@ impl Checker {
         }
     }
 
-    /// An unsafe call.
+    /// Refuses an unsafe call that a capture forbids.
     pub(super) fn refuse_unsafe(&mut self, call: Call<'_>) -> Step {
         let what = call.op.what.unsafe_call().filter(|_| self.graphs.is_capturing());
         let Some(what) = what.filter(|_| self.is_unsafe_alone(&call.op.what)) else { return Ok(()) };
@@ -94,7 +96,8 @@ impl Checker {
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
     }
 
-    /// Whether it is for the modes to say that a call is refused: not where it is of something that is captured.
+    /// Returns `true` if the capture modes alone decide that a call is refused. They do not if the call is about a
+    /// captured stream or event.
     pub(super) fn is_unsafe_alone(&self, what: &What) -> bool {
         match *what {
             What::StreamSynchronize { stream } | What::StreamQuery { stream, .. } => {
@@ -107,7 +110,7 @@ impl Checker {
         }
     }
 
-    /// A device is synchronised, or each: captures that a stream of it is in forbid that.
+    /// Refuses the synchronisation of a device, or of all devices, if one of its streams is captured.
     pub(super) fn refuse_synchronize(&mut self, call: Call<'_>, device: Option<DeviceId>) -> Step {
         if !self.graphs.is_capturing() {
             return Ok(());
@@ -192,14 +195,15 @@ impl Checker {
         Ok(())
     }
 
-    /// A free by drop, where that means a node of a capture that goes on.
+    /// Turns the drop of memory that a capture in progress allocates into a free node. Returns `false` for other
+    /// memory.
     pub(super) fn captured_drop(&mut self, call: Call<'_>, memory: Memory) -> Step<bool> {
         let Found::Named(Named::Node { graph, alloc }) = self.lives.find(memory) else { return Ok(false) };
         let capture = self.graphs.capture_into(graph);
         let Some(stream) = capture.and_then(|capture| self.graphs.captures.origin(capture)) else { return Ok(false) };
         // The stream learns nothing by a node.
         let Some(stream_index) = self.time.look(call.op.host, stream) else { return Ok(false) };
-        // After all nodes that use the memory, whatever streams they were captured on.
+        // The free comes after all nodes that use the memory, on whatever streams they were captured.
         let (label, others) = (self.label(call, None, Some(stream)), self.graphs.others(graph, Some((graph, alloc))));
         if let Some((Captured { graph: into, .. }, uses)) = capture.and_then(|it| self.graphs.captures.graph_mut(it)) {
             let after = uses.ends_of(into, alloc);
@@ -211,7 +215,7 @@ impl Checker {
                     self.time.answer.tell(|done| done.node = Some(node));
                     self.graphs.grant(Some((graph, alloc)), graph);
                 }
-                // Another graph frees it: the drop has nothing to do.
+                // Another graph frees it, so the drop has nothing to do.
                 Err(GraphError::FreedByOther { .. } | GraphError::Copy(_)) => {}
                 Err(error) => return Err(self.graph_refused(call, graph, error, stream_index)),
             }
@@ -219,7 +223,7 @@ impl Checker {
         Ok(true)
     }
 
-    /// An external record or wait in a capture.
+    /// Captures an external record or an external wait.
     pub(super) fn captured_event(
         &mut self,
         call: Call<'_>,
@@ -281,7 +285,7 @@ impl Checker {
         })
     }
 
-    /// An instance launched into a capture: a child node.
+    /// Captures the launch of an instance, which becomes a child node.
     pub(super) fn capture_child(
         &mut self,
         call: Call<'_>,
@@ -298,7 +302,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Looks at a node that is about to be captured: what is wrong with it is wrong at its line.
+    /// Checks a node that is about to be captured, so that a fault is reported at its line.
     fn look_at(
         &mut self,
         call: Call<'_>,
@@ -358,7 +362,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A capture goes on in a graph that is there, behind some nodes.
+    /// Begins a capture into an existing graph. The first captured nodes come after the nodes `after`.
     pub(super) fn begin_capture_to(
         &mut self,
         call: Call<'_>,
@@ -374,7 +378,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Begins a capture that goes on in this graph.
+    /// Begins a capture into `graph`. The first captured nodes come after the nodes `after`.
     fn begin_in(
         &mut self,
         call: Call<'_>,
@@ -394,8 +398,8 @@ impl Checker {
         Ok(())
     }
 
-    /// No graph was made of a capture: that is no mistake of whoever names it, or its memory. A graph that was there is
-    /// as before.
+    /// Records that a capture made no graph. Later uses of the graph or its memory are not reported. A graph that
+    /// existed before the capture is as it was.
     fn void_captured(&mut self, captured: Captured) {
         let Captured { graph, held, is_copy } = captured;
         let (id, mut gone) = (graph.id(), self.graphs.release(&held));
@@ -408,7 +412,7 @@ impl Checker {
         }
         for (_, node) in graph.nodes().filter(|(node, _)| node.index() >= before) {
             self.take_back(id, &node.kind);
-            // Another graph may hold the name.
+            // `release` does not return a name that another graph holds.
             if let NodeKind::MemAlloc(alloc) = node.kind {
                 gone.extend(self.graphs.names.of((id, alloc)));
             }
@@ -416,8 +420,8 @@ impl Checker {
         gone.into_iter().for_each(|memory| self.lives.name(memory, Named::Void));
     }
 
-    /// A stream is destroyed. If a capture began on it, that has ended without a graph; if it had joined one, its work
-    /// stays there.
+    /// Takes a destroyed stream out of its capture. If the capture began on the stream, it ends without a graph. If the
+    /// stream had joined it, the stream's work stays there.
     pub(super) fn leave_capture(&mut self, call: Call<'_>, stream: StreamId) {
         let captures = &mut self.graphs.captures;
         let is_valid = captures.of(stream).is_some_and(|capture| captures.is_valid(capture));
@@ -450,7 +454,7 @@ impl Checker {
     }
 
     pub(super) fn end_capture(&mut self, call: Call<'_>, stream: StreamId) -> Step {
-        // Of the legacy default stream it is refused as its operations are (measured: 906).
+        // On the legacy default stream, the end is refused like an operation (measured: 906).
         self.look(call, stream)?;
         let ended = self.graphs.captures.end(stream, u64::from(call.op.host.0));
         let mut ended = ended.map_err(|error| self.capture_refused(call, error, stream))?;
@@ -471,7 +475,7 @@ impl Checker {
             }
             Err(error) => {
                 self.void_captured(captured);
-                // That it is invalid was said when it became so.
+                // The reason was reported when the capture became invalid.
                 match error {
                     CaptureError::Invalidated(_) => Ok(()),
                     error => Err(self.capture_refused(call, error, stream)),

@@ -1,6 +1,6 @@
-//! What launches that may be withdrawn have changed so far, and how a history hands that out.
+//! The changes of launches that may still be withdrawn, and how histories return them.
 //!
-//! Knows lives; no stream and no verdict.
+//! Knows lifetimes; no stream and no verdict.
 
 use super::lives::{LifeId, Lives};
 use crate::ids::{ChainIndex, DeviceId, ExecId, NodeId, PoolId};
@@ -8,50 +8,50 @@ use crate::life::{History, Replaced, Use};
 use crate::op::{Memory, Op, Part};
 use crate::order::{Knows, Snapshot, StreamIndex};
 
-/// The history of a life, or of what an import of it did.
+/// The history of a lifetime, or of the uses by one import of it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Whose {
     pub(super) life: LifeId,
-    /// Tells lives apart whose numbers are equal.
+    /// Tells lifetimes with the same [`LifeId`] apart.
     serial: u64,
     import: Option<Memory>,
 }
 
-/// A change that a launch made, to be undone.
+/// A change by a launch, to be undone if the launch is withdrawn.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Change {
     /// A use was added.
     Added(Whose, Use, Part),
     /// A use was replaced.
     Replaced(Whose, Replaced),
-    /// A life has another point where it began.
+    /// The allocation of a lifetime got another point. The use is the one before.
     Born(Whose, Use),
-    /// A device's newest use of a pool's memory was noted, in place of the one before.
+    /// The newest use of a pool's memory by a device was noted. `before` is the use that it replaces.
     Foreign { pool: PoolId, device: DeviceId, used: (ChainIndex, bool), before: Option<Use> },
 }
 
-/// The launch of a graph that was judged right and is not done yet.
+/// A launch of a graph that was judged right and is not done yet.
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) stream_index: StreamIndex,
     pub(super) exec: ExecId,
     pub(super) op: Op,
-    /// What launches before left and this one frees by itself, with the serial numbers of these lives.
+    /// The lifetimes that earlier launches left and that this one frees by itself, with their serial numbers.
     pub(super) freed: Vec<(LifeId, u64)>,
-    /// What its wait nodes wait for.
+    /// The snapshots that its event wait nodes wait for.
     pub(super) waits: Vec<(NodeId, Snapshot)>,
     pub(super) changes: Vec<Change>,
 }
 
 impl Lives {
-    /// A life begins at a point that no party comes after: what it changes is appended to `changes`.
+    /// Replaces the allocation's point by one that no party comes after. Appends the change to `changes`.
     pub(super) fn begin_again(&mut self, life: LifeId, born: Use, changes: &mut Vec<Change>) {
         let it = self.at_mut(life);
         let whose = Whose { life, serial: it.serial, import: None };
         changes.push(Change::Born(whose, it.history.replace_born(born)));
     }
 
-    /// As [`add_use`](Self::add_use), of a use that may be withdrawn: what it changes is appended to `changes`.
+    /// As [`add_use`](Self::add_use), for a use that may be withdrawn. Appends the changes to `changes`.
     pub(super) fn add_provisional(
         &mut self,
         life: LifeId,

@@ -1,8 +1,8 @@
-//! The checker of whole programs: takes operations one by one and says what is wrong.
+//! The checker of whole programs: judges operations one by one and reports what is wrong.
 //!
-//! What is refused is not done, as in the library: later operations are judged as if it had not been there (and memory
-//! that a refused operation named is not reported as a leak, too). A verdict depends on the operations and on nothing
-//! else: no clock, no address, no thread (*timing-blind*). What is kept grows with what lives, not with what was done
+//! A refused operation is not done, as in the library. Later operations are judged as if it had not been there, and
+//! memory that it named is not reported as a leak, too. A verdict depends on the operations and on nothing else: no
+//! clock, no address, no thread (*timing-blind*). The state grows with what is live, not with the number of operations
 //! (see `timeline.rs`, `lives.rs`).
 
 use std::collections::BTreeMap;
@@ -21,13 +21,13 @@ use crate::life::{Kind, Site, Use};
 use crate::op::{Act, Names, NodeOp, Op, Place, Reach, What};
 use crate::order::Snapshot;
 
-/// What is looked for, and how strictly.
+/// The kinds of findings to report.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// Reports two unordered accesses of the same bytes, one of them a write, but where a launch is
+    /// Reports two unordered accesses to the same bytes, one of them a write, except those of launches that are
     /// [trusted](crate::op::Trust).
     pub races: bool,
-    /// Reports memory that is never freed, at the end.
+    /// Reports memory that is never freed and captures that never end.
     pub leaks: bool,
     /// Gives advice.
     pub advice: bool,
@@ -39,32 +39,33 @@ impl Default for Settings {
     }
 }
 
-/// What a step is refused with.
+/// The finding that a step is refused with.
 pub(super) type Refused = Box<Finding>;
 pub(super) type Step<T = ()> = Result<T, Refused>;
 
-/// A refusal that follows from an earlier one: nothing is said again.
+/// Makes a refusal that follows from an earlier one and is not reported again.
 #[cold]
 pub(super) fn quiet() -> Refused {
     Box::new(Finding::new(Kind::UnknownName, "", ""))
 }
 
-/// The operation at hand, for who does it, and where.
+/// The current operation, with the names of the program.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call<'a> {
     pub(super) op: &'a Op,
     pub(super) names: &'a Names,
 }
 
-/// Advice is given once for a place; so many places are remembered.
+/// The number of places for which advice is remembered. Advice is given once for a place.
 const ADVISED: usize = 4096;
-/// So many lines of waits are remembered; in a program of more no wait is said to be needless.
+/// The number of lines of needed waits that are remembered. A program that reaches it gets no advice to leave waits
+/// out.
 const NEEDED: usize = 1 << 16;
 
-/// So many waits that were not for a first record are remembered.
+/// The number of [`Replaced`] waits that are remembered.
 pub(super) const LOST: usize = 64;
 
-/// A record of an event: where its stream stood, and whether anybody waited for it.
+/// A record of an event: the position of its stream, and whether anything waited for it.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     pub(super) snapshot: Snapshot,
@@ -74,8 +75,8 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// A record, in place of the one that the event had before. That is lost, unless a stream waited for it, or this
-    /// one comes after it or is of the same launch.
+    /// Makes a record that replaces the event's record `before`. That one is lost, unless something waited for it, or
+    /// the new record comes after it or belongs to the same launch.
     pub(super) fn new(snapshot: Snapshot, site: Site, before: Option<Recorded>) -> Self {
         let lost = match before {
             Some(old) if old.is_waited => None,
@@ -86,52 +87,52 @@ impl Recorded {
         Recorded { snapshot, site, is_waited: false, lost }
     }
 
-    /// All that comes before the record.
+    /// Returns everything that comes before the record.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
 }
 
-/// A record that was replaced before anybody waited for it.
+/// A record that was replaced before anything waited for it.
 #[derive(Clone, Debug)]
 pub(super) struct Lost {
     pub(super) snapshot: Snapshot,
     pub(super) site: Site,
 }
 
-/// A wait for a record that had replaced another one which no stream waited for.
+/// A wait for a record that had replaced one that nothing waited for.
 #[derive(Clone, Debug)]
 pub(super) struct Replaced {
-    /// The record that no stream waited for.
+    /// The record that nothing waited for.
     pub(super) lost: Lost,
-    /// The record in its place.
+    /// The record that replaced it.
     pub(super) by: Site,
-    /// The wait for that.
+    /// The wait for the second record.
     pub(super) wait: Site,
-    /// Where the waiting stream stood then.
+    /// The last point of the waiting stream after the wait.
     pub(super) waited_at: Point,
 }
 
-/// What an event stands for now.
+/// The present state of an event.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Stands {
-    /// Nothing: never recorded.
+    /// Never recorded.
     #[default]
     Nothing,
-    /// A position of a stream.
+    /// Recorded on a stream.
     Recorded(Recorded),
-    /// A place in a capture.
+    /// Recorded in a capture.
     Captured(CapturedEvent),
-    /// Something that orders nothing.
+    /// A record that orders nothing.
     Progress(Site),
 }
 
-/// How an event was created.
+/// The creation of an event.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Created {
     pub(super) device: DeviceId,
     pub(super) process: ProcessId,
-    /// Whether other processes may use it.
+    /// `true` if other processes may use it.
     pub(super) is_shared: bool,
     pub(super) place: Place,
 }
@@ -139,31 +140,31 @@ pub(super) struct Created {
 /// An event of the program.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Event {
-    /// None where it was never created.
+    /// `None` if it was never created.
     pub(super) created: Option<Created>,
     pub(super) stands: Stands,
 }
 
 impl Event {
-    /// Whether a process may use it.
+    /// Returns `true` if a process may use the event.
     pub(super) fn is_for(&self, process: ProcessId) -> bool {
         self.created.is_none_or(|created| created.process == process || created.is_shared)
     }
 
-    /// A stream or a launch waits for its record: that is not lost any more.
+    /// Notes that a stream or a launch waits for the event's record, which is then not lost.
     pub(super) fn waited(&mut self) {
         if let Stands::Recorded(recorded) = &mut self.stands {
             recorded.is_waited = true;
         }
     }
 
-    /// It stands for a record from now on.
+    /// Replaces the event's record.
     pub(super) fn record(&mut self, snapshot: Snapshot, site: Site) {
         let before = self.take_record();
         self.stands = Stands::Recorded(Recorded::new(snapshot, site, before));
     }
 
-    /// It stands for nothing from now on: its record, if it stood for one.
+    /// Takes the event's record, if it has one. The event then stands for nothing.
     pub(super) fn take_record(&mut self) -> Option<Recorded> {
         match std::mem::take(&mut self.stands) {
             Stands::Recorded(recorded) => Some(recorded),
@@ -179,36 +180,38 @@ pub struct Checker {
     pub(super) time: Timeline,
     pub(super) lives: Lives,
     pub(super) events: FxHashMap<EventId, Event>,
-    /// Records that were replaced before a stream waited for them.
+    /// The last waits for a record that had replaced one that nothing waited for.
     pub(super) lost: Ring<Replaced, LOST>,
-    /// Pools that live, and whether their memory can be exported to other processes.
+    /// The live pools. `true` if the pool's memory can be exported to other processes.
     pools: FxHashMap<PoolId, bool>,
-    /// The numbers that pools were given: default pools, which no operation makes, have numbers below.
+    /// The range of the numbers of created pools. Default pools, which no operation creates, have lower numbers.
     pools_made: Range<u32>,
-    /// What other devices may do with memory of a pool or a device.
+    /// The access of other devices to memory of a pool or a device.
     pub(super) reach: FxHashMap<Lender, LetIn>,
-    /// How other devices used the memory of a pool last: of each chain the newest read, and the newest write.
+    /// The last uses of a pool's memory by another device: for each chain the newest read and the newest write.
     pub(super) foreign: FxHashMap<(PoolId, DeviceId), BTreeMap<(ChainIndex, bool), Use>>,
     pub(super) graphs: Graphs,
     advised: FxHashSet<(Kind, String)>,
-    /// Advice to leave a wait out, by its line: given at the end, where no execution of that line needed it.
+    /// Advice to leave a wait out, with the line of the wait. It is given at the end, if no execution of that line
+    /// needed the wait.
     doubtful: Vec<(Place, Finding)>,
-    /// Lines of waits that some execution needed.
+    /// The lines of waits that some execution needed.
     needed: FxHashSet<Place>,
-    /// Findings beside the one that an operation is refused with.
+    /// Findings beside the one that the operation is refused with.
     pub(super) more: Vec<Finding>,
-    /// Launches of graphs that may still be withdrawn.
+    /// The launches of graphs that may still be withdrawn.
     pub(super) held: Vec<Held>,
 }
 
 impl Checker {
-    /// A checker of a program that has not begun.
+    /// Makes a checker for a program that has not begun.
     pub fn new(settings: Settings) -> Self {
         Checker { settings, ..Checker::default() }
     }
 
-    /// Takes the next operation; appends what is wrong with it, and returns whether it is done: what is refused is not,
-    /// and what follows from something refused is not either. `names` are those of the operations.
+    /// Judges the next operation, and does it if it is right. Appends what is wrong to `findings`. Returns `false` if
+    /// the operation is not done: it is refused, or it follows from a refused one. `names` is the table of names that
+    /// the operations refer to.
     #[inline]
     pub fn check(&mut self, op: &Op, names: &Names, findings: &mut Vec<Finding>) -> bool {
         let done = self.perform(Call { op, names });
@@ -239,7 +242,9 @@ impl Checker {
         done.map_err(|refused| self.refuse(call, refused))
     }
 
-    /// An operation is refused.
+    /// Completes a refusal: names the nodes of launches, reduces the missing edges, and marks what the operation would
+    /// have made as void. If a launch that may be withdrawn can change the verdict, the step has to be made again
+    /// instead.
     #[cold]
     fn refuse(&mut self, call: Call<'_>, mut refused: Refused) -> Refused {
         self.time.answer.again = self.unconfirmed_side(&refused);
@@ -254,14 +259,15 @@ impl Checker {
         refused
     }
 
-    /// Where it is kept what the first number of memory leads to, and how many bytes behind that what each next one
-    /// does: for callers that ask the processor for it ahead. It is valid for no access.
+    /// Returns the address of the table entry of the first memory number, and the distance in bytes from one entry to
+    /// the next, for callers that prefetch entries. The address is valid for no access.
     #[inline]
     pub fn places(&self) -> (*const u8, usize) {
         self.lives.names.places()
     }
 
-    /// *written-back*: the histories that an operation may look at are not behind. (A launch sees to that itself.)
+    /// Writes back the histories that an operation may look at, so that they are not behind (*written-back*). Launches
+    /// and copies do that themselves.
     fn write_back(&mut self, what: &What) {
         let is_capturing = self.graphs.is_capturing();
         match what {
@@ -276,7 +282,7 @@ impl Checker {
         }
     }
 
-    /// What a refused operation would have made is not there; that is no mistake of whoever uses it.
+    /// Marks what a refused operation would have made as void, so that later uses of it are not reported.
     #[cold]
     fn make_void(&mut self, what: &What) {
         match *what {
@@ -298,7 +304,7 @@ impl Checker {
             What::ExecUpdate { graph, .. } => self.graphs.unmake(graph),
             What::GraphLaunch { exec, .. } => self.graphs.unmake_launch(exec),
             What::CaptureBegin { graph, .. } => self.graphs.make_void(graph),
-            // What is allocated from it is judged as of any pool.
+            // Allocations from it are judged as from any pool.
             What::PoolCreate { pool, exportable, .. } => self.add_pool(pool, exportable),
             What::CopyName { memory, .. } => self.lives.name(memory, Named::Void),
             What::Export { ticket, .. } => {
@@ -313,9 +319,10 @@ impl Checker {
         }
     }
 
-    /// The program has ended: what was never freed, and what is wrong with graphs that were never instantiated.
+    /// Ends the program. Reports memory that was never freed, captures that never end, faults of graphs that nothing
+    /// was made of, and the advice on waits.
     pub fn finish(&mut self, names: &Names, findings: &mut Vec<Finding>) {
-        // Whoever the last operation was of: what is found now has no place.
+        // The findings have no place, whichever operation was the last.
         let last = Op { host: HostId(0), place: Place::Unknown, what: What::DeviceSynchronize };
         let call = Call { op: &last, names };
         self.lives.write_all_back();
@@ -332,8 +339,8 @@ impl Checker {
         findings.append(&mut self.more);
     }
 
-    /// How many entries all tables have: what the memory of the checker grows with. It follows what lives, and is flat
-    /// in the number of operations.
+    /// Returns the number of entries in all tables, with which the checker's use of memory grows. It follows what is
+    /// live, and is flat in the number of operations.
     pub fn entries(&self) -> usize {
         self.lives.entries() + self.events.len() + self.time.entries() + self.graphs.entries()
     }
@@ -353,7 +360,7 @@ impl Checker {
         }
     }
 
-    /// The operations that are not in the middle of every loop.
+    /// Does the operations that are rare in loops.
     fn rare_step(&mut self, what: &What, call: Call<'_>) -> Step {
         match *what {
             What::HostStart { process } => {
@@ -369,7 +376,7 @@ impl Checker {
                 Ok(())
             }
             What::StreamName { stream, name } => {
-                // It orders nothing, so that no rule of calls applies.
+                // A name orders nothing, so the rules for calls during captures do not apply.
                 let Some(stream_index) = self.time.look(call.op.host, stream) else {
                     return Err(self.no_stream(call, stream));
                 };
@@ -404,7 +411,7 @@ impl Checker {
         }
     }
 
-    /// Pools, and who may use the memory of a device.
+    /// Does the operations of pools and of access between devices.
     fn pool_step(&mut self, what: &What, call: Call<'_>) -> Step {
         match *what {
             What::PoolCreate { pool, exportable, .. } => self.add_pool(pool, exportable),
@@ -435,10 +442,10 @@ impl Checker {
         self.pools_made = start..end.max(pool.0.saturating_add(1));
     }
 
-    /// A stream, about to do something.
+    /// Enters a stream for its next operation.
     #[inline]
     pub(super) fn enter(&mut self, call: Call<'_>, stream: StreamId) -> Step<StreamIndex> {
-        // Work that is captured is submitted by launches: the stream learns nothing.
+        // Launches submit captured work, so the stream learns nothing now.
         if self.graphs.is_captured(stream) {
             return self.look(call, stream);
         }
@@ -446,7 +453,7 @@ impl Checker {
         self.there(call, stream, stream_index)
     }
 
-    /// A stream, for something that is no operation of it.
+    /// Looks up a stream for a call that is not an operation of it.
     pub(super) fn look(&mut self, call: Call<'_>, stream: StreamId) -> Step<StreamIndex> {
         let stream_index = self.time.look(call.op.host, stream);
         self.there(call, stream, stream_index)
@@ -461,20 +468,20 @@ impl Checker {
         }
     }
 
-    /// The site of the next operation of a stream.
+    /// Returns the site of a stream's next operation.
     #[inline]
     pub(super) fn site(&self, call: Call<'_>, stream_index: StreamIndex, act: Act) -> Site {
         let stream = self.time.at(stream_index);
         Site { act, stream: stream.kept.id, op: stream.kept.ops + 1, place: call.op.place }
     }
 
-    /// The site of something that the host does itself.
+    /// Returns the site of an act of the host itself.
     pub(super) fn host_site(&self, call: Call<'_>, act: Act) -> Site {
         Site { act, stream: StreamId::HOST, op: 0, place: call.op.place }
     }
 
     fn destroy_stream(&mut self, call: Call<'_>, stream: StreamId) -> Step {
-        // Its end is no use of the legacy default stream.
+        // The destruction of the legacy default stream is not a use of it, so captures do not forbid it.
         let Some(stream_index) = self.time.look(call.op.host, stream) else { return Err(self.no_stream(call, stream)) };
         let site = self.site(call, stream_index, Act::Free);
         self.leave_capture(call, stream);
@@ -494,7 +501,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A stream comes after another, which may have ended.
+    /// Puts a stream after another one, which may be destroyed.
     fn follow(&mut self, call: Call<'_>, stream: StreamId, after: StreamId) -> Step {
         let stream_index = self.look(call, stream)?;
         let other = self.time.look(call.op.host, after);
@@ -509,7 +516,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether a pool is there; one that was never made is taken for a default pool.
+    /// Checks that a pool exists. A pool that was never created counts as a default pool.
     #[inline]
     pub(super) fn check_pool(&self, call: Call<'_>, pool: PoolId) -> Step {
         if self.is_gone(pool) {
@@ -518,13 +525,13 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether memory of a pool can be exported.
+    /// Returns `true` if memory of a pool can be exported.
     #[inline]
     pub(super) fn is_exportable(&self, pool: PoolId) -> bool {
         self.pools.get(&pool).is_some_and(|is_exportable| *is_exportable)
     }
 
-    /// Whether a pool was destroyed.
+    /// Returns `true` if a pool was destroyed.
     #[inline]
     pub(super) fn is_gone(&self, pool: PoolId) -> bool {
         self.pools_made.contains(&pool.0) && !self.pools.contains_key(&pool)
@@ -539,7 +546,8 @@ impl Checker {
         }
     }
 
-    /// Advises to leave a wait out; where its line is known that has to hold each time it is reached.
+    /// Advises to leave a wait out. If the line of the wait is known, the advice is kept until the end, because it must
+    /// hold for each execution of the line.
     #[cold]
     pub(super) fn advise_against(&mut self, place: Place, finding: Finding) {
         let before = self.more.len();
@@ -549,7 +557,7 @@ impl Checker {
         }
     }
 
-    /// A wait at this line does something.
+    /// Notes that an execution of the wait at this line was needed.
     #[inline]
     pub(super) fn note_needed(&mut self, place: Place) {
         if self.settings.advice && place != Place::Unknown && self.needed.len() < NEEDED {

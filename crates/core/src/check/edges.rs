@@ -1,11 +1,13 @@
-//! Which edges are added to settle what is missing: few.
+//! The choice of the missing edges that a finding names: few edges that give the whole order.
 //!
-//! The simple version asks for an event of each stream that has to come first. Departures: an event that is recorded
-//! already is taken where one will do; a stream that comes after several of them stands for all; a stream that was
-//! destroyed cannot record any more, so that another one which comes after it is asked, if there is one. Of these the
-//! edge that brings most is taken, again and again: that is not always the fewest.
+//! The simple version asks for one event on each stream that has to come first. This version needs fewer:
+//! * It uses an event that is already recorded, if there is a suitable one.
+//! * A stream that comes after several of the streams stands for all of them.
+//! * A destroyed stream can record no more, so another stream that comes after it is used, if there is one.
 //!
-//! Cold: help for a person. Decides no verdict.
+//! The edge that gives most of the remaining order is taken, again and again. That is not always the smallest set.
+//!
+//! Off the hot path: help for the reader of a finding. Decides no verdict.
 
 use std::collections::BTreeMap;
 
@@ -17,22 +19,22 @@ use crate::life::{Site, Use};
 use crate::op::Act;
 use crate::order::Knows;
 
-/// So many wanted edges are looked at together.
+/// The largest number of wanted edges that are looked at together: one bit each.
 const WANTED_MAX: usize = 64;
 
-/// An edge, and which of those that are wanted it brings.
+/// An edge, and the wanted edges that it provides, as bits.
 pub type Way = (u64, Edge);
 
-/// Which of the wanted edges, as bits, end at points that are covered.
+/// Returns the wanted edges, as bits, whose points are covered.
 pub fn brought(wanted: &[Edge], covers: impl Fn(Point) -> bool) -> u64 {
     let all = wanted.iter().take(WANTED_MAX).enumerate();
     let brought = all.filter(|(_, edge)| edge.point().is_some_and(&covers));
     brought.fold(0, |bits, (at, _)| bits | 1 << at)
 }
 
-/// Few edges that bring all that these do: by events that are recorded already, by the streams themselves, by
-/// streams that come after several, and of streams that are destroyed where nothing else brings them. Where there are
-/// more than 64 each has its own.
+/// Returns few edges that provide everything that the wanted ones do. They come from events that are already recorded,
+/// from the streams themselves, from streams that come after several of them, and from destroyed streams if nothing
+/// else provides the edge. If more than 64 edges are wanted, returns all of them.
 pub fn settled_by(wanted: Vec<Edge>, recorded: Vec<Way>, streams: Vec<Way>) -> Vec<Edge> {
     if wanted.is_empty() || wanted.len() > WANTED_MAX {
         return wanted;
@@ -45,8 +47,8 @@ pub fn settled_by(wanted: Vec<Edge>, recorded: Vec<Way>, streams: Vec<Way>) -> V
     few(all, &brings).into_iter().map(|at| ways[at].1.clone()).collect()
 }
 
-/// Which of `brings` bring all `wanted` bits together: always the one that brings most of those that are left, of equal
-/// ones the first. Empty where they cannot be brought.
+/// Returns the indices in `brings` that together provide all `wanted` bits. Each step takes the one that provides most
+/// of the remaining bits, and the first of equal ones. Empty if a bit cannot be provided.
 fn few(mut wanted: u64, brings: &[u64]) -> Vec<usize> {
     let mut chosen = Vec::new();
     while wanted != 0 {
@@ -61,7 +63,7 @@ fn few(mut wanted: u64, brings: &[u64]) -> Vec<usize> {
 }
 
 impl Checker {
-    /// The edge from an operation that has to come first.
+    /// Returns the edge from an operation that has to come first.
     pub(super) fn edge(&self, call: Call<'_>, end: &Use) -> Edge {
         let stream = end.site.stream;
         let is_there = stream == StreamId::HOST || self.time.stream(stream).is_some();
@@ -70,14 +72,15 @@ impl Checker {
         Edge { destroyed: (!is_there).then(spot), ..Edge::of(self.act_side(call, end.site), end.point) }
     }
 
-    /// Few edges that bring all that these bring.
+    /// Returns few edges that provide everything that the wanted ones do.
     #[cold]
     pub(super) fn few_edges(&self, call: Call<'_>, wanted: Vec<Edge>) -> Vec<Edge> {
         let (recorded, streams) = (self.recorded_edges(call, &wanted), self.stream_edges(call, &wanted));
         settled_by(wanted, recorded, streams)
     }
 
-    /// By events that are recorded already: of those that bring the same, the first.
+    /// Returns the edges from events that are already recorded. If several provide the same, only the event with the
+    /// lowest number counts.
     fn recorded_edges(&self, call: Call<'_>, wanted: &[Edge]) -> Vec<Way> {
         let mut found: BTreeMap<u64, (u32, Site)> = BTreeMap::new();
         let process = self.time.process(call.op.host);
@@ -102,7 +105,8 @@ impl Checker {
         found.into_iter().map(edge).collect()
     }
 
-    /// By streams that come after more than what they did themselves.
+    /// Returns the edges from the newest operations of streams, each with the wanted edges that the stream already
+    /// comes after.
     fn stream_edges(&self, call: Call<'_>, wanted: &[Edge]) -> Vec<Way> {
         let is_free = |stream: &&Stream| !self.graphs.is_captured(stream.kept.id);
         let way = |stream: &Stream| {

@@ -1,21 +1,21 @@
-//! Which findings are settled by edges that they name.
+//! The edits of a program that settle findings by adding the edges that the findings name.
 
 use super::finding::Finding;
 use crate::life::Kind;
 
-/// What is added to settle a finding.
+/// The edges to add to settle a finding.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Edit {
     /// The later side's stream waits for events that are recorded on the streams of all other sides, at or after their
-    /// operations. A host synchronises them instead; a process learns of it from the process that knows.
+    /// operations. A host synchronises with those events instead. A process learns it from the process that knows.
     Order,
-    /// An edge from each node that has to come first to the later one.
+    /// An edge from each node that has to come first to the later node.
     Edge,
 }
 
 impl Edit {
-    /// A stable name for programs.
+    /// Returns a stable name for programs.
     pub fn name(self) -> &'static str {
         match self {
             Edit::Order => "order",
@@ -25,7 +25,8 @@ impl Edit {
 }
 
 impl Finding {
-    /// What is added to settle it; none where edges would not: then the [help](Self::help) says what to change.
+    /// Returns the edges to add to settle the finding, or `None` if edges would not settle it. The [help](Self::help)
+    /// then says what to change.
     pub fn edit(&self) -> Option<Edit> {
         match (self.kind, self.graph) {
             (Kind::CaptureUnjoined, _) => Some(Edit::Order),

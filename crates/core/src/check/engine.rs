@@ -1,7 +1,6 @@
-//! The checker as it is asked by a library: one operation at a time, with an answer that says what the device has to
-//! do.
+//! The checker for a library: one operation at a time, with an answer that says what the device has to do.
 //!
-//! [`Checker::check`] is the same without an answer. Knows no law: those are where the operations are.
+//! [`Checker::check`] is the same without an answer. The rules are not here but with the operations.
 
 use super::answer::{Captured, Done, Reason, Refusal, StreamHandle, Wait};
 use super::checker::{Call, Checker, Recorded, Stands, quiet};
@@ -13,15 +12,15 @@ use crate::order::Snapshot;
 use crate::order::default_streams::Standing;
 
 impl Checker {
-    /// Judges the next operation and does it, as [`check`](Self::check), and says what it did. `names` are those of the
-    /// operations.
+    /// Judges the next operation and does it, as [`check`](Self::check), and returns its effects. `names` is the table
+    /// of names that the operations refer to.
     ///
-    /// A launch that is not captured may be withdrawn until the next step of its stream: see
-    /// [`retract`](Self::retract) and [`advance`](Self::advance). The launch of a graph begins and ends lives only
-    /// then: the answer to that says so.
+    /// A launch that is not captured may be withdrawn until the next step of its stream: see [`retract`](Self::retract)
+    /// and [`advance`](Self::advance). The launch of a graph begins and ends lifetimes only at that step or `advance`,
+    /// whose answer has them.
     ///
     /// # Errors
-    /// Why it is refused. Waits that it made are made all the same: the device has to make them, too.
+    /// The reason for the refusal. The waits that the operation made stay made: the device has to make them, too.
     pub fn step(&mut self, op: &Op, names: &Names) -> Result<Done, Box<Refusal>> {
         self.time.answer.ask();
         if let Some(stream_index) = op.what.stream().and_then(|stream| self.time.stream_index(stream)) {
@@ -49,10 +48,10 @@ impl Checker {
         Err(Box::new(Refusal { reason, done }))
     }
 
-    /// As [`step`](Self::step), for a program that no driver can refuse: a launch is done at once.
+    /// As [`step`](Self::step), for a program whose operations no driver can refuse: a launch is done at once.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// The reason for the refusal.
     pub fn step_done(&mut self, op: &Op, names: &Names) -> Result<Done, Box<Refusal>> {
         let mut done = self.step(op, names)?;
         if let (Some(stream), Some(point)) = (done.stream, done.point) {
@@ -67,29 +66,30 @@ impl Checker {
         Ok(done)
     }
 
-    /// The capture that a stream is in.
+    /// Returns the capture that a stream is in.
     fn capture_of(&self, stream: StreamId) -> Option<Captured> {
         let captures = Some(&self.graphs.captures).filter(|_| self.graphs.is_capturing())?;
         Some(Captured { graph: self.graphs.captured_on(stream)?.graph.id(), after: captures.tails(stream)?.to_vec() })
     }
 
-    /// All that comes before the next operation of a stream, as far as its own operations so far learned it: who keeps
-    /// freed memory asks this whether the stream may have it. None where no such stream lives.
+    /// Returns everything that comes before the next operation of a stream, as far as the stream has learned it by its
+    /// own operations so far. The owner of freed memory uses it to decide whether the stream may have the memory.
+    /// Returns `None` if the stream is not live.
     pub fn snapshot(&self, stream: StreamId) -> Option<Snapshot> {
         self.time.stream(stream).map(|stream| stream.chain.snapshot())
     }
 
-    /// The stream of a handle. None where that was destroyed.
+    /// Returns the stream of a handle, or `None` if it was destroyed.
     pub fn stream(&self, stream: StreamHandle) -> Option<StreamId> {
         self.time.get(stream.0).map(|stream| stream.kept.id)
     }
 
-    /// The device of a stream. None where that was destroyed.
+    /// Returns the device of a stream, or `None` if the stream was destroyed.
     pub fn device(&self, stream: StreamHandle) -> Option<DeviceId> {
         self.time.get(stream.0).map(|stream| stream.kept.device)
     }
 
-    /// Where the stream of an operation stands, and which node the operation added by hand.
+    /// Adds the position of the operation's stream to the answer, and the node that the operation added by hand.
     fn say_where(&self, what: &What, is_done: bool, done: &mut Done) {
         if let Some(id) = what.stream()
             && let Some(stream_index) = self.time.stream_index(id)
@@ -109,12 +109,12 @@ impl Checker {
         }
     }
 
-    /// Records an event on a stream, as [`What::EventRecord`] does, for a caller that keeps the event's record itself:
-    /// `before` is the one that this replaces. The event is of the stream's device and of the thread's process. Waits
-    /// that are news are appended to `waits`.
+    /// Records an event on a stream, as [`What::EventRecord`] does, for a caller that keeps the event's record itself.
+    /// `before` is the record that this one replaces. The event belongs to the stream's device and to the thread's
+    /// process. Appends new waits to `waits`.
     ///
-    /// None where the stream is captured or destroyed, a capture may forbid it, or the launch of a graph on the stream
-    /// may still be withdrawn: then the step by name judges it.
+    /// Returns `None` if the stream is captured or destroyed, if a capture may forbid the record, or if the launch of a
+    /// graph on the stream may still be withdrawn. Such a record is judged by the step by name.
     pub fn record_end(
         &mut self,
         at: (HostId, Place),
@@ -127,10 +127,10 @@ impl Checker {
         Some(record_end(&mut self.time, stream.0, site, kind, before))
     }
 
-    /// Makes a stream wait for a record, as [`What::EventWait`] does; gives no advice. Waits that are news are appended
-    /// to `waits`: that for the record is the last one, where it is. Returns where the stream stands then.
+    /// Makes a stream wait for a record, as [`What::EventWait`] does, without advice. Appends new waits to `waits`. If
+    /// the wait for the record is new, it is the last of them. Returns the stream's last point after the wait.
     ///
-    /// None as of [`record_end`](Self::record_end).
+    /// Returns `None` as [`record_end`](Self::record_end) does.
     pub fn wait_end(
         &mut self,
         at: (HostId, Place),
@@ -147,18 +147,20 @@ impl Checker {
         Some(self.time.at(stream.0).chain.last())
     }
 
-    /// Gives an event a record that was made by handle, for steps by its name.
+    /// Gives an event a record that was made by handle, for steps by the event's name.
     pub fn set_record(&mut self, event: EventId, recorded: Recorded) {
         self.events.entry(event).or_default().stands = Stands::Recorded(recorded);
     }
 
-    /// The record of an event, for steps by handle; the event stands for nothing then. None where it has none.
+    /// Takes the record of an event, for steps by handle. The event then stands for nothing. Returns `None` if it has
+    /// no record.
     pub fn take_record(&mut self, event: EventId) -> Option<Recorded> {
         let event = self.events.get_mut(&event)?;
         matches!(event.stands, Stands::Recorded(_)).then(|| event.take_record())?
     }
 
-    /// Enters a stream: the site of its next operation.
+    /// Enters a stream and returns the site of its next operation. Returns `None` as [`record_end`](Self::record_end)
+    /// does.
     #[inline]
     pub(super) fn enter_by_handle(
         &mut self,

@@ -1,8 +1,9 @@
-//! Events: recorded, waited for, recorded again.
+//! Events: records, waits, synchronisations and queries.
 //!
-//! An event is a snapshot of its stream, replaced by the next record; a wait binds to the latest one. Where a record
-//! replaced another that no stream waited for, and does not include it, a wait is for less than it may seem: what a
-//! finding lacks because of that is said beside it. Knows streams; of captures only where to hand things to.
+//! An event has a snapshot of its stream, which the next record replaces. A wait is for the latest record. If a record
+//! replaces one that no stream waited for, and does not come after it, a wait covers less than it may seem. A finding
+//! that lacks an order for this reason says so in a note. Knows streams; captured records and waits go to
+//! `captures.rs`.
 
 use super::checker::{Call, Checker, Created, Event, LOST, Lost, Recorded, Refused, Replaced, Stands, Step};
 use super::finding::{Finding, Spot};
@@ -15,7 +16,7 @@ use crate::order::Knows;
 use crate::order::default_streams::Standing;
 
 impl Checker {
-    /// The rare operations of events.
+    /// Does the rare operations of events.
     pub(super) fn event_step(&mut self, what: &What, call: Call<'_>) -> Step {
         match *what {
             What::EventCreate { event, device, shared } => {
@@ -25,7 +26,7 @@ impl Checker {
                 Ok(())
             }
             What::EventCopy { event, from } => {
-                // Who waits for either of them waits for the record.
+                // A wait for either event is a wait for this record, so it counts as waited for.
                 let copy = self.events.get_mut(&from).map(|from| {
                     from.waited();
                     from.clone()
@@ -62,7 +63,7 @@ impl Checker {
             }
             let mut captured = self.captured_record(call, stream_index)?;
             if kind == EventKind::Progress {
-                // Who waits for it joins the capture, and comes after nothing of it.
+                // A stream that waits for it joins the capture, and comes after none of its nodes.
                 captured.tails.clear();
             }
             self.events.entry(event).or_default().stands = Stands::Captured(captured);
@@ -85,13 +86,13 @@ impl Checker {
         Ok(())
     }
 
-    /// Later work of a stream waits for an event.
+    /// Makes later work of a stream wait for an event.
     pub(super) fn wait(&mut self, call: Call<'_>, event: EventId, stream: StreamId, external: bool) -> Step {
         let is_empty = !matches!(
             self.events.get(&event).map(|event| &event.stands),
             Some(Stands::Recorded(_) | Stands::Captured(_))
         );
-        // A wait for nothing is not an operation: the stream learns nothing by it.
+        // A wait for nothing is not an operation: the stream learns nothing from it.
         let stream_index = if is_empty { self.look(call, stream)? } else { self.enter(call, stream)? };
         let site = self.site(call, stream_index, Act::Read);
         self.check_event_process(call, event, site)?;
@@ -115,7 +116,8 @@ impl Checker {
                 self.time.answer.tell(|done| done.awaited.push((event, Some(point))));
                 let (is_news, recorded) =
                     (wait_end(&mut self.time, &mut self.lost, stream_index, site, recorded), recorded.site);
-                // An operation of the legacy default stream is one that others come after.
+                // Other streams come after an operation of the legacy default stream, so the wait is not redundant
+                // there.
                 let is_barrier = self.time.at(stream_index).role.standing() == Standing::Barrier;
                 match is_news {
                     true => self.note_needed(call.op.place),
@@ -134,8 +136,8 @@ impl Checker {
         Ok(())
     }
 
-    /// Why the party of a later operation does not come after an earlier one, though one that it comes after waited for
-    /// an event: that was recorded again.
+    /// Returns a note if an order is missing because an event was recorded again: the later party comes after a wait
+    /// for the event, but that wait was for the second record, and only the first one covers an earlier use.
     pub(super) fn lost_between(&self, call: Call<'_>, earlier: &[Use], later: StreamId) -> Option<String> {
         let stream = self.time.stream(later);
         let base = self.time.base_of(call.op.host);
@@ -177,7 +179,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether the process that is at work may use an event.
+    /// Checks that the calling process may use an event.
     pub(super) fn check_event_process(&self, call: Call<'_>, event: EventId, site: Site) -> Step {
         let process = self.time.process(call.op.host);
         let Some(created) = self.events.get(&event).filter(|it| !it.is_for(process)).and_then(|it| it.created) else {
@@ -190,7 +192,7 @@ impl Checker {
         Err(Box::new(finding))
     }
 
-    /// A stream may wait for an event of another device, and records only its own.
+    /// Checks that a stream records only events of its own device. It may wait for events of other devices.
     fn check_event_device(&self, call: Call<'_>, event: EventId, stream_index: StreamIndex) -> Step {
         let own = self.time.at(stream_index).kept.device;
         match self.events.get(&event).and_then(|event| Some((event, event.created?))) {
@@ -230,7 +232,7 @@ impl Checker {
         Box::new(finding)
     }
 
-    /// As [`check_event_device`](Self::check_event_device), of all events that a launch records.
+    /// As [`check_event_device`](Self::check_event_device), for all events that a launch records.
     pub(super) fn check_records(&self, call: Call<'_>, stream_index: StreamIndex, instance: &Instance) -> Step {
         let mut records = instance.exec.summary().records.iter();
         records.try_for_each(|(_, key)| self.check_event_device(call, EventId(key.0 as u32), stream_index))
@@ -275,7 +277,7 @@ impl Checker {
     }
 }
 
-/// An event is recorded on a stream that was entered: the record, in place of the one before.
+/// Records an event on a stream that was entered. Returns the record, which replaces `before`.
 pub(super) fn record_end(
     time: &mut Timeline,
     stream_index: StreamIndex,
@@ -293,7 +295,7 @@ pub(super) fn record_end(
     Recorded::new(time.at(stream_index).chain.snapshot(), site, before)
 }
 
-/// A stream that was entered waits for a record: whether that was news.
+/// Makes a stream that was entered wait for a record. Returns `true` if the wait was new.
 pub(super) fn wait_end(
     time: &mut Timeline,
     replaced: &mut Ring<Replaced, LOST>,
@@ -311,7 +313,7 @@ pub(super) fn wait_end(
     time.done(stream_index, "waited for", site.place);
     if let Some(lost) = recorded.lost.take() {
         let chain = &time.at(stream_index).chain;
-        // The wait is not for the first record.
+        // The stream does not come after the record that was replaced.
         if !chain.covers(lost.snapshot.point()) {
             replaced.push(Replaced { lost: *lost, by: recorded.site, wait: site, waited_at: chain.last() });
         }

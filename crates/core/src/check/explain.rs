@@ -1,6 +1,7 @@
-//! Puts a verdict into words: both sides, how far the one knows the other, by what, and the cheapest missing edge.
+//! Puts a verdict into words: both sides, how far the later side comes after the earlier one's stream and why, and the
+//! cheapest missing edge.
 //!
-//! All of it is the cold half of the checker: nothing here decides.
+//! All of it is off the checker's hot path: nothing here decides.
 
 use super::checker::{Call, Checker, Refused, Step, quiet};
 use super::finding::{Finding, Known, Side, Subject};
@@ -14,7 +15,7 @@ use crate::order::Knows;
 use crate::units::Bytes;
 
 impl Checker {
-    /// A stream as the program calls it.
+    /// Returns the program's name for a stream.
     pub(super) fn title(&self, call: Call<'_>, stream: StreamId) -> String {
         let ended = || self.time.was(stream).flatten().and_then(|(_, name)| name);
         let name = self.time.stream(stream).map_or_else(ended, |stream| stream.kept.name);
@@ -27,17 +28,17 @@ impl Checker {
         }
     }
 
-    /// An operation of a stream or the host, in words.
+    /// Describes an operation of a stream or of the host.
     pub(super) fn side(&self, call: Call<'_>, site: Site, verb: &str) -> Side {
         Side { verb: verb.to_owned(), act: None, ..self.act_side(call, site) }
     }
 
-    /// An operation on memory, in words.
+    /// Describes an operation on memory.
     pub(super) fn act_side(&self, call: Call<'_>, site: Site) -> Side {
         Side::new(site, self.title(call, site.stream), call.names)
     }
 
-    /// Memory, as a person knows it.
+    /// Describes memory by its number, its size and the program's name for it.
     pub(super) fn subject(&self, call: Call<'_>, memory: Memory, bytes: u64, name: Option<Name>) -> Subject {
         let name = name.and_then(|name| call.names.text(name)).map(|name| name.to_string());
         Subject { id: memory.id, bytes, name }
@@ -47,7 +48,7 @@ impl Checker {
         self.subject(call, life.memory, life.bytes, life.name)
     }
 
-    /// Two operations without the order that they need.
+    /// Makes the refusal of an operation that lacks an order.
     #[cold]
     pub(super) fn unordered(&self, call: Call<'_>, life: LifeId, fault: Fault, later: Site) -> Refused {
         let others = fault.ends[1..].iter().map(|end| self.act_side(call, end.site)).collect();
@@ -73,7 +74,7 @@ impl Checker {
             return None;
         }
         let (there, stream) = (self.time.stream(earlier.site.stream), self.time.stream(later.stream));
-        // A node of a launch may have a point beside its stream's chain.
+        // The point of a launch's node may be on another chain than its stream's.
         let chain = there.map_or(earlier.point.chain, |there| there.chain.chain());
         let base = self.time.base_of(call.op.host)?;
         let seen = stream.map_or_else(|| base.seen(chain), |stream| stream.chain.seen(chain));
@@ -95,7 +96,7 @@ impl Checker {
         Some(known)
     }
 
-    /// What a name leads to, for an act on it.
+    /// Returns the lifetime that a name refers to, for an act on it.
     pub(super) fn resolve(&self, call: Call<'_>, memory: Memory, later: Site) -> Step<Target> {
         match self.lives.find(memory) {
             Found::Named(Named::Life(life)) => Ok(Target { life, is_lease: false }),
@@ -115,7 +116,7 @@ impl Checker {
         }
     }
 
-    /// An act by a name whose number has another life by now.
+    /// Makes the refusal of an act by a name whose number has a later lifetime.
     #[cold]
     fn stale_name(&self, call: Call<'_>, memory: Memory, later: Site) -> Refused {
         let freed = self.lives.freed_as(memory);
@@ -126,7 +127,7 @@ impl Checker {
         Box::new(Finding::stale_name(subject, freed, anew, self.act_side(call, later)))
     }
 
-    /// An act on memory that is freed; `freed` is not known where that is too long ago.
+    /// Makes the refusal of an act on freed memory. `freed` is `None` if the free was too long ago.
     #[cold]
     pub(super) fn after_free(&self, call: Call<'_>, memory: Memory, freed: Option<Freed>, later: Site) -> Refused {
         if self.graphs.unmade.contains(&memory) {
@@ -139,7 +140,7 @@ impl Checker {
         Box::new(Finding::after_free(subject, earlier, later))
     }
 
-    /// Memory of the host is freed on a stream.
+    /// Makes the refusal of a free of host memory on a stream.
     #[cold]
     pub(super) fn pinned(&self, call: Call<'_>, life: LifeId, later: Site) -> Refused {
         let life = self.lives.at(life);
@@ -153,8 +154,8 @@ impl Checker {
         Box::new(finding)
     }
 
-    /// An act on memory that a launch would have made, had nothing been refused: nothing is said again. It is about
-    /// memory all the same: a launch that may be withdrawn may make that.
+    /// Makes the refusal of an act on memory that a refused launch would have allocated. It is not reported. It still
+    /// has a subject, because a launch that may be withdrawn may allocate that memory.
     #[cold]
     fn unmade(&self, call: Call<'_>, memory: Memory) -> Refused {
         let mut quiet = quiet();
@@ -185,7 +186,7 @@ impl Checker {
         Box::new(finding.of(self.subject(call, memory, 0, None)).at(self.act_side(call, later)))
     }
 
-    /// A stream that is not there.
+    /// Makes the refusal of a use of a stream that does not exist.
     #[cold]
     pub(super) fn no_stream(&self, call: Call<'_>, stream: StreamId) -> Refused {
         let title = self.title(call, stream);
@@ -241,7 +242,7 @@ impl Checker {
     }
 }
 
-/// A thing that was destroyed is used, or destroyed again.
+/// Makes the finding of a use of a destroyed thing, or of a second destruction of it if `is_again`.
 fn destroyed(kind: Kind, title: &str, is_again: bool, last: &str) -> Finding {
     if is_again {
         return Finding::new(kind, format!("{title} is destroyed twice"), "destroy it once");

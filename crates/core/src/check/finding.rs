@@ -1,7 +1,7 @@
-//! What is wrong with a program: one rule broken, both sides, what is known, and what to add.
+//! Findings: the broken rule, both sides, the order that exists between them, and what to add.
 //!
-//! Refused calls of the library and the checker's verdicts are the same. Plain data with names resolved, ready to be
-//! shown; [`Finding::facts`] is the same for programs, in a line that stays stable. Knows no order.
+//! Refusals of the library and verdicts of the checker are the same findings. Plain data with resolved names, ready to
+//! be shown. [`Finding::facts`] is the same for programs, as one line with a stable format. Knows no order.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::life::{Fault, Kind, Site};
 use crate::op::{Act, Names, Place, Quoted};
 use crate::units::Bytes;
 
-/// No more notes are added to a finding by others of the same operation.
+/// The number of notes at which other findings of the same operation add no more.
 const NOTES_MAX: usize = 8;
 
 /// The allocation that a finding is about.
@@ -18,9 +18,9 @@ const NOTES_MAX: usize = 8;
 pub struct Subject {
     /// Its number on its device.
     pub id: AllocId,
-    /// Its size in bytes, as asked for.
+    /// Its size in bytes, as requested.
     pub bytes: u64,
-    /// What the program calls it, if it said so.
+    /// The program's name for it, if it has one.
     pub name: Option<String>,
 }
 
@@ -33,25 +33,26 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Where something stands, with the file by name.
+/// A place in the source, with the name of the file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Spot {
-    /// The source file, where one is named.
+    /// The source file, if it is known.
     pub file: Option<String>,
     /// The line, counted from 1.
     pub line: Option<u32>,
-    /// Which round of which loop, of a program that has loops: `` round 2 of the `repeat` at line 7 ``.
+    /// The round of a loop, if the program has loops: `` round 2 of the `repeat` at line 7 ``.
     pub round: Option<String>,
 }
 
 impl Spot {
-    /// A place, with the file by its name.
+    /// Makes a spot from a place, with the name of its file.
     pub fn new(place: Place, names: &Names) -> Self {
         let (file, round) = (place.file(names), place.round(names));
         Spot { file: file.map(str::to_owned), line: place.line(), round: round.map(str::to_owned) }
     }
 
-    /// The file and the line, of whatever round of a loop: the same for the same mistake made again.
+    /// Returns the file and the line, without the round of a loop. The result is the same if the same mistake is made
+    /// again.
     pub fn in_any_round(&self) -> String {
         match (&self.file, self.line) {
             (Some(file), Some(line)) => format!("{file}:{line}"),
@@ -61,7 +62,7 @@ impl Spot {
         }
     }
 
-    /// Behind what stands there; nothing where it is not known.
+    /// Returns the spot in brackets, to append to a text. Empty if the spot is not known.
     pub(super) fn in_brackets(&self) -> String {
         match self.to_string() {
             spot if spot.is_empty() => spot,
@@ -77,31 +78,32 @@ impl fmt::Display for Spot {
     }
 }
 
-/// One operation as a person finds it again.
+/// One operation, described so that a person can find it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Side {
-    /// What it did, for a table: `read`, `freed`, `recorded`.
+    /// The verb, for a table: `read`, `freed`, `recorded`.
     pub verb: String,
-    /// What it did to memory, if it did anything to it.
+    /// The act on memory, if there was one.
     pub act: Option<Act>,
-    /// Who: `stream 1`, `` `left` ``, `the host`, `kernel node 3`.
+    /// The party: `stream 1`, `` `left` ``, `the host`, `kernel node 3`.
     pub who: String,
-    /// On which stream, if on one.
+    /// The stream, if the operation is on one.
     pub stream: Option<StreamId>,
-    /// The how many-th operation of that stream it is, counted from 1.
+    /// The number of the operation in that stream, counted from 1.
     pub op: Option<u64>,
-    /// Which node of a graph, with the child nodes around it first: `3`, `2.1`.
+    /// The number of the node in its graph, after those of the child nodes that contain it: `3`, `2.1`.
     pub node: Option<String>,
-    /// The process that did it, where that is another one: streams and numbers are its own, and places are not known.
+    /// The process that did it, if it is another one. Streams and numbers are then those of that process, and places
+    /// are not known.
     pub process: Option<u32>,
-    /// Of a launch of a graph: the node that does it.
+    /// For the launch of a graph: the node that does it.
     pub within: Option<Box<Side>>,
-    /// Where.
+    /// The place in the source.
     pub spot: Spot,
 }
 
 impl Side {
-    /// What an operation does to memory: `who` is what its stream is called.
+    /// Describes the act of an operation on memory. `who` is the name of its stream.
     pub fn new(site: Site, who: String, names: &Names) -> Self {
         let process = match site.place {
             Place::Process(process) => Some(process),
@@ -120,29 +122,29 @@ impl Side {
         }
     }
 
-    /// What it did to memory, as a thing: `a read`.
+    /// Returns the act on memory as a noun with its article: `a read`.
     pub fn noun(&self) -> &'static str {
         self.act.map_or("something", Act::noun)
     }
 
-    /// As [`noun`](Self::noun), without its article.
+    /// As [`noun`](Self::noun), without the article.
     pub(super) fn name(&self) -> &'static str {
         let noun = self.noun();
         noun.split_once(' ').map_or(noun, |(_, name)| name)
     }
 
-    /// Who, in a sentence: `on stream 1`, `by the host`.
+    /// Returns the party with its preposition: `on stream 1`, `by the host`.
     pub fn by(&self) -> String {
         let preposition = if self.is_host() { "by" } else { "on" };
         format!("{preposition} {}", self.who)
     }
 
-    /// Whether the host itself did it.
+    /// Returns `true` if the host itself did it.
     pub(super) fn is_host(&self) -> bool {
         self.stream == Some(StreamId::HOST)
     }
 
-    /// The operation in a few words: `` `left`, op 3 ``, and the node of a launch behind it.
+    /// Returns the operation in a few words: `` `left`, op 3 ``, followed by the node of a launch.
     pub fn title(&self) -> String {
         let op = self.op.map(|op| format!(", op {op}")).unwrap_or_default();
         let Some(node) = &self.within else { return format!("{}{op}", self.who) };
@@ -177,45 +179,47 @@ impl fmt::Display for Side {
     }
 }
 
-/// Of a program without a table of names: its streams are called by their numbers.
+/// For a program without a table of names: its streams are named by their numbers.
 impl From<Site> for Side {
     fn from(site: Site) -> Self {
         Side::new(site, site.stream.to_string(), &Names::default())
     }
 }
 
-/// An order that is missing: what the later side has to come after.
+/// A missing edge: an operation that the later side has to come after.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Edge {
-    /// The operation that has to come first: the newest of its stream that does, or one that comes after all that does.
+    /// The operation to wait for: the newest of its stream that has to come first, or an operation that already comes
+    /// after it.
     pub after: Side,
-    /// The record of an event that comes after that, where there is one already.
+    /// The record of an event that comes after that operation, if there is one already.
     pub recorded: Option<Side>,
-    /// Where its stream was destroyed, if it was: the event has to be recorded before.
+    /// The place where its stream was destroyed, if it was. The event has to be recorded before that.
     pub destroyed: Option<Spot>,
-    /// Where that stands in the order, if an event can bring it.
+    /// The point of that operation, if an event can provide the edge.
     pub(super) point: Option<Point>,
 }
 
 impl Edge {
-    /// One that an event of the operation's stream brings, which lives.
+    /// Makes an edge from an operation whose stream is live, without its point.
     pub fn after(after: Side) -> Self {
         Edge { after, recorded: None, destroyed: None, point: None }
     }
 
-    /// As [`after`](Self::after), where it is known which point that is.
+    /// As [`after`](Self::after), with the point of the operation.
     pub fn of(after: Side, point: Point) -> Self {
-        // What the host does, and other processes, is settled by other means than an event of a stream.
+        // An event of a stream does not provide the order after acts of the host or of other processes.
         let point = Some(point).filter(|_| !after.is_host() && after.process.is_none());
         Edge { point, ..Self::after(after) }
     }
 
-    /// The point that has to come first, if an event can bring it.
+    /// Returns the point that has to come first, if an event can provide the edge.
     pub fn point(&self) -> Option<Point> {
         self.point
     }
 
-    /// Takes another one in, if it is of the same stream: the newer of both stands for the other.
+    /// Merges another edge of the same stream into this one: the newer edge stands for both. Returns `false` if the
+    /// other edge is of another stream.
     fn absorb(&mut self, other: &Edge) -> bool {
         let of = |edge: &Edge| (edge.after.stream, edge.after.process, edge.point.map(|point| point.chain));
         let is_same = of(self) == of(other);
@@ -225,7 +229,7 @@ impl Edge {
         is_same
     }
 
-    /// What brings it, where `later` is the other end.
+    /// Returns the advice that adds the edge. `later` is its other end.
     fn help(&self, later: &Side) -> String {
         let (before, after) = (&self.after, &later.who);
         let at = before.spot.in_brackets();
@@ -254,56 +258,56 @@ impl Edge {
     }
 }
 
-/// How far the later side comes after the earlier one's stream.
+/// The order that exists between the two sides: how far the later one comes after the earlier one's stream.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Known {
-    /// The newest operation of the earlier side's stream that it comes after, counted from 1; 0 where there is none.
-    /// None where that is too long ago to tell.
+    /// The newest operation of the earlier side's stream that the later side comes after, counted from 1, or 0 if there
+    /// is none. `None` if it is too long ago to tell.
     pub op: Option<u64>,
     /// That operation.
     pub newest: Option<Side>,
-    /// The record that made it known.
+    /// The record that gave this order.
     pub recorded: Option<Side>,
-    /// The wait or synchronisation that made it known.
+    /// The wait or synchronisation that gave this order.
     pub through: Option<Side>,
 }
 
 /// One finding: see the module.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// The rule.
+    /// The broken rule.
     pub kind: Kind,
-    /// The allocation that it is about, if it is about one.
+    /// The allocation concerned, if there is one.
     pub subject: Option<Subject>,
-    /// What is wrong, in one sentence.
+    /// The mistake, in one sentence.
     pub sentence: String,
-    /// The side that was there first.
+    /// The earlier side.
     pub earlier: Option<Side>,
-    /// What else has to come first and does not: the newest of each further stream.
+    /// The other operations that have to come first and do not: the newest of each further stream.
     pub others: Vec<Side>,
-    /// The orders that are missing, as few as settle it: whoever comes after all of these comes after everything that
-    /// it must. Empty where an order would not put it right.
+    /// The missing edges, as few as settle the finding: a party that comes after all of them comes after everything
+    /// that it must come after. Empty if no edge would make the program right.
     pub missing: Vec<Edge>,
-    /// The side that is refused: the finding is *at* its place.
+    /// The later side, which is refused: the finding is *at* its place.
     pub later: Option<Side>,
-    /// The graph that the sides are nodes of, if they are.
+    /// The graph, if the sides are its nodes.
     pub graph: Option<GraphId>,
-    /// The number of CUDA's error for it, where CUDA refuses the call, too.
+    /// CUDA's error code, if CUDA refuses the call, too.
     pub code: Option<u32>,
-    /// What else is wrong with the same graph.
+    /// The other findings about the same graph.
     pub also: Vec<Finding>,
-    /// What orders the two, as far as anything does.
+    /// The order that exists between the two sides, if there is any.
     pub known: Option<Known>,
-    /// What else there is to say.
+    /// Further remarks.
     pub notes: Vec<String>,
-    /// What to change, where no order is missing: see [`help`](Self::help).
+    /// The change to make, if no edge is missing: see [`help`](Self::help).
     pub(super) advice: String,
-    /// Where the earlier side and the others stand in the order, as far as that is known, and the bytes.
+    /// The points of the earlier side and of the others, if they are known, and the bytes.
     pub(super) met: Option<Box<Fault>>,
 }
 
 impl Finding {
-    /// A finding with nothing but its sentence and what to do.
+    /// Makes a finding that has only its sentence and its advice.
     pub fn new(kind: Kind, sentence: impl Into<String>, advice: impl Into<String>) -> Self {
         Finding {
             kind,
@@ -323,29 +327,28 @@ impl Finding {
         }
     }
 
-    /// The same, refused there.
+    /// Returns the finding with this later side.
     #[must_use]
     pub fn at(mut self, later: Side) -> Self {
         self.later = Some(later);
         self
     }
 
-    /// The same, with this help in place of its own: the call of the program's own interface.
+    /// Returns the finding with this advice in place of its own: the call of the program's own interface.
     #[must_use]
     pub fn advised(mut self, advice: String) -> Self {
         self.advice = advice.into();
         self
     }
 
-    /// The same, about this memory.
+    /// Returns the finding about this memory.
     #[must_use]
     pub fn of(mut self, subject: Subject) -> Self {
         self.subject = Some(subject);
         self
     }
 
-    /// The same operation is wrong for another reason as well: what else has to come first is added, so that the help
-    /// settles both.
+    /// Adds the missing edges of another finding of the same operation, so that the help settles both.
     pub fn join(&mut self, other: &Finding) {
         if self.missing.is_empty() || other.missing.is_empty() {
             return;
@@ -361,15 +364,15 @@ impl Finding {
         }
     }
 
-    /// Whether it says nothing: it follows from an earlier one.
+    /// Returns `true` if the finding follows from an earlier one and is not reported.
     pub(super) fn is_quiet(&self) -> bool {
         self.sentence.is_empty()
     }
 
-    /// What to add or change to make the program right.
+    /// Returns what to add or change to make the program right.
     pub fn help(&self) -> String {
         match &self.later {
-            // Of nodes the advice has the edges.
+            // If the sides are nodes, the advice has the edges.
             Some(later) if !self.missing.is_empty() && self.graph.is_none() => {
                 let edges: Vec<String> = self.missing.iter().map(|edge| edge.help(later)).collect();
                 edges.join("; ")
@@ -378,7 +381,7 @@ impl Finding {
         }
     }
 
-    /// All places that it names.
+    /// Returns all places that the finding names.
     pub fn spots_mut(&mut self) -> impl Iterator<Item = &mut Spot> {
         let (mut sides, mut spots): (Vec<&mut Side>, Vec<&mut Spot>) = Default::default();
         for edge in &mut self.missing {
@@ -395,23 +398,23 @@ impl Finding {
         places.chain(spots)
     }
 
-    /// What it has in common with the same mistake made again: the rule and both places.
+    /// Returns the rule and both places, which are the same if the same mistake is made again.
     pub fn key(&self) -> String {
         let at = |side: &Option<Side>| side.as_ref().map(|side| side.spot.in_any_round()).unwrap_or_default();
         format!("{}\t{}\t{}", self.kind.name(), at(&self.earlier), at(&self.later))
     }
 
-    /// The place that the finding is at: the later side's, or the only one's.
+    /// Returns the place of the finding: the later side's, or that of the only side.
     pub fn spot(&self) -> Option<&Spot> {
         self.later.as_ref().or(self.earlier.as_ref()).map(|side| &side.spot)
     }
 
-    /// The line that the finding is at.
+    /// Returns the line of the finding.
     pub fn line(&self) -> Option<u32> {
         self.spot()?.line
     }
 
-    /// The facts as one stable line of `key=value` pairs, for programs.
+    /// Returns the facts as one stable line of `key=value` pairs, for programs.
     pub fn facts(&self) -> String {
         let mut facts = format!("kind={}", self.kind.name());
         if let Some(subject) = &self.subject {
@@ -440,7 +443,8 @@ impl Finding {
         facts
     }
 
-    /// What orders the two sides, in sentences: how far, and by which synchronisation.
+    /// Returns the order that exists between the two sides, in sentences: how far it goes, and the synchronisation that
+    /// gave it.
     pub fn known_lines(&self) -> Vec<String> {
         let (Some(known), Some(earlier), Some(later)) = (&self.known, &self.earlier, &self.later) else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! The graphs and instances of a program, as the checker keeps them. What is done with them is in `graphs.rs`,
+//! The checker's tables of the graphs and instances of a program. The operations on them are in `graphs.rs`,
 //! `captures.rs` and `launches.rs`.
 
 use std::sync::Arc;
@@ -24,20 +24,21 @@ pub(super) struct Made {
     pub(super) held: Held,
     /// The graph that it is a copy of.
     pub(super) original: Option<GraphId>,
-    /// Who has its addresses, if they are fixed, and which instance that is.
+    /// The holder of its fixed addresses, and its number if the holder is an instance.
     pub(super) holder: Option<(Holder, Option<ExecId>)>,
-    /// What was done there before.
+    /// The launches of earlier instances at its addresses.
     pub(super) before: Before,
-    /// Whether it was looked at as a whole since it was changed.
+    /// `true` if it was checked as a whole since its last change.
     pub(super) is_checked: bool,
-    /// Whether something was made of it: what has changed since is in no launch.
+    /// `true` once the program instantiated it, updated an instance from it, or made it a child. What has changed since
+    /// then is in no launch.
     pub(super) is_made_of: bool,
-    /// The numbers, as the program counts its nodes, of those that were refused; rising.
+    /// The program's numbers of the nodes that were refused, in ascending order.
     pub(super) refused: Vec<u32>,
 }
 
 impl Made {
-    /// A node by the program's number; none where it was refused.
+    /// Returns a node by the program's number, or `None` if it was refused.
     pub(super) fn node(&self, node: NodeId) -> Option<NodeId> {
         match self.refused.binary_search(&node.0) {
             Ok(_) => None,
@@ -46,12 +47,12 @@ impl Made {
     }
 }
 
-/// What instances that are gone did at the fixed addresses of a graph.
+/// Launches by instances that no longer exist, at the fixed addresses of a graph.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Before {
-    /// The last launch of each.
+    /// The last launch of each instance.
     pub(super) last: SmallVec<[Last; 1]>,
-    /// Those that may have left memory.
+    /// The instances that may have left memory.
     pub(super) left: SmallVec<[ExecId; 1]>,
 }
 
@@ -88,29 +89,32 @@ pub(super) struct Graphs {
     pub(super) graphs: FxHashMap<GraphId, Made>,
     pub(super) execs: FxHashMap<ExecId, Instance>,
     pub(super) addresses: FreshAddresses,
-    /// Graphs and instances that are not there because something was refused.
+    /// The graphs that do not exist because an operation was refused.
     pub(super) void_graphs: FxHashSet<GraphId>,
+    /// The instances that do not exist because an operation was refused.
     pub(super) void_execs: FxHashSet<ExecId>,
     pub(super) names: Names,
-    /// What the program calls memory of alloc nodes, where it says so.
+    /// The program's names for memory of alloc nodes.
     pub(super) called: FxHashMap<Memory, Name>,
-    /// What memory of captured alloc nodes has of its pool, by the node's name.
+    /// The access that memory of captured alloc nodes has from its pool, by the node's name.
     pub(super) kept: FxHashMap<Memory, Kept>,
-    /// The launch that gave an alloc node's memory its latest life, by the node's name: the instance, the number there.
+    /// The launch that began the latest lifetime of an alloc node's memory, by the node's name: the instance, and the
+    /// allocation in it.
     pub(super) latest: FxHashMap<Memory, (ExecId, GraphAllocId)>,
     /// The graph that has the free node for an alloc node's memory.
     pub(super) grants: FxHashMap<Key, GraphId>,
-    /// What freed an alloc node's memory last, by the node's name, where the instance that made it is gone.
+    /// The last free of an alloc node's memory, by the node's name, if the instance that allocated it no longer exists.
     pub(super) freed: FxHashMap<Memory, Freed>,
-    /// Memory of alloc nodes that a launch would have allocated, had it or its graph not been refused: that it is not
-    /// there is no other mistake.
+    /// Memory of alloc nodes that a launch would have allocated if it or its graph had not been refused. Its absence is
+    /// not reported as another mistake.
     pub(super) unmade: FxHashSet<Memory>,
-    /// The faults between nodes of a graph that were said, and of which graph that was: it, or one that it is in.
+    /// The reported faults between nodes of a graph, each with the graph for which it was reported: that graph, or one
+    /// that contains it.
     pub(super) said: FxHashMap<GraphId, FxHashMap<FaultWithin, GraphId>>,
 }
 
-/// A fault between two nodes of a graph, or of one that is in it: the rule, the memory as that graph knows it, and the
-/// nodes as it counts them.
+/// A fault between two nodes of a graph or of one that it contains: the rule, the memory as the graph names it, and the
+/// nodes as the graph numbers them.
 pub(super) type FaultWithin = (Kind, NodeMemory, Origin, Origin);
 
 impl Graphs {
@@ -128,13 +132,13 @@ impl Graphs {
         self.graphs.len() + self.execs.len() + self.latest.len() + self.captures.len()
     }
 
-    /// A graph as it is: while something is captured into it, with that.
+    /// Returns a graph in its present state, which includes the captured nodes while a capture into it is in progress.
     pub(super) fn own(&self, graph: GraphId) -> Option<&Graph> {
         let captured = self.captured(graph).map(|captured| &captured.graph);
         captured.or_else(|| self.graphs.get(&graph).map(|made| &made.graph))
     }
 
-    /// As [`own`](Self::own), or an instance of it.
+    /// As [`own`](Self::own). If the graph no longer exists, returns the one of an instance of it.
     pub(super) fn known(&self, graph: GraphId) -> Option<&Graph> {
         self.own(graph).or_else(|| self.execs.values().map(|it| &*it.graph).find(|it| it.id() == graph))
     }
@@ -166,7 +170,7 @@ impl Graphs {
         captured
     }
 
-    /// A graph may name the memory of others.
+    /// Notes that a graph may name memory of other graphs.
     pub(super) fn hold(&mut self, graph: GraphId, others: &Held) {
         let capture = self.capture_into(graph);
         let held = match capture.and_then(|capture| self.captures.graph_mut(capture)) {
@@ -181,8 +185,9 @@ impl Graphs {
         self.names.hold(&new);
     }
 
-    /// A graph, or what it is in, will not be launched as the program expects: memory that its launches would have
-    /// allocated for the first time is in no other finding. What was launched before lives, or was freed.
+    /// Notes that a graph, or one that contains it, will not be launched as the program expects. No other finding is
+    /// reported for memory that its launches would have allocated for the first time. Memory of earlier launches is
+    /// live or was freed.
     pub(super) fn unmake(&mut self, graph: GraphId) {
         let Some(made) = self.graphs.get(&graph) else { return };
         let mut memory = self.names.made_by(&made.graph, &made.held);
@@ -190,7 +195,8 @@ impl Graphs {
         self.unmade.extend(memory);
     }
 
-    /// A launch was refused: memory that it would have allocated is in no other finding, unless it lives.
+    /// Notes that a launch was refused. No other finding is reported for memory that it would have allocated, unless
+    /// that memory is live.
     pub(super) fn unmake_launch(&mut self, exec: ExecId) {
         let Some(instance) = self.execs.get(&exec) else { return };
         let mut memory = self.names.made_by(&instance.graph, &instance.held);
@@ -202,14 +208,14 @@ impl Graphs {
         self.unmade.extend(memory);
     }
 
-    /// A graph is not there, because the operation that would have made it was refused.
+    /// Notes that a graph does not exist because the operation that would have made it was refused.
     pub(super) fn make_void(&mut self, graph: GraphId) {
         if !self.graphs.contains_key(&graph) && self.capture_into(graph).is_none() {
             self.void_graphs.insert(graph);
         }
     }
 
-    /// A graph or instance holds these names no longer: those that none does any more.
+    /// Notes that a graph or an instance no longer holds these names. Returns the names that nothing holds any more.
     pub(super) fn release(&mut self, held: &Held) -> Vec<Memory> {
         let gone = self.names.release(held);
         for memory in &gone {
@@ -222,47 +228,47 @@ impl Graphs {
     }
 }
 
-/// What became of an allocation that a launch left behind.
+/// The state of an allocation that a launch left behind.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Output {
     Live(LifeId),
     Freed(Freed),
 }
 
-/// The launch before.
+/// An earlier launch.
 #[derive(Clone, Debug)]
 pub(super) struct Last {
     pub(super) snapshot: Snapshot,
     pub(super) site: Site,
 }
 
-/// An instantiated graph of the program.
+/// An instance of a graph of the program.
 #[derive(Debug)]
 pub(super) struct Instance {
     pub(super) exec: Exec,
     pub(super) lanes: Lanes,
-    /// The graph that it was made of, as it was then.
+    /// The graph that it was made from, in the state of that time.
     pub(super) graph: Arc<Graph>,
     pub(super) held: Held,
-    /// What its latest launch left.
+    /// The allocations that its latest launch left.
     pub(super) outputs: FxHashMap<GraphAllocId, Output>,
-    /// Whether that launch left memory without a name, in a damaged trace, which cannot be freed.
+    /// `true` if that launch left memory without a name, in a damaged trace. Such memory cannot be freed.
     pub(super) has_nameless: bool,
-    /// What launches come after: the one before, and those of instances that had its addresses.
+    /// The launches that the next launch comes after: the one before, and those of instances that had its addresses.
     pub(super) before: Before,
-    /// The latest launch of the nodes that it has now: on which stream, and the how many-th operation there.
+    /// The latest launch of its present nodes: the stream, and the number of the operation in it.
     pub(super) launched: Option<(StreamId, u64)>,
     pub(super) is_destroyed: bool,
 }
 
 impl Instance {
-    /// An allocation, as graphs name it.
+    /// Returns the name that graphs have for an allocation.
     pub(super) fn key(&self, alloc: GraphAllocId) -> Key {
         let it = &self.exec.allocs()[alloc.index()];
         (it.graph, it.alloc)
     }
 
-    /// The allocations that its launches left and that live.
+    /// Returns the live allocations that its launches left.
     pub(super) fn lives(&self) -> impl Iterator<Item = (GraphAllocId, LifeId)> + '_ {
         self.outputs.iter().filter_map(|(alloc, output)| match output {
             Output::Live(life) => Some((*alloc, *life)),
@@ -278,25 +284,26 @@ impl Instance {
     }
 }
 
-/// Whose memory it is that another device may use.
+/// The owner of memory that another device may use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Lender {
-    /// A pool's.
+    /// A pool.
     Pool(PoolId),
-    /// What exists at once on a device, of a process.
+    /// A device, for the immediate allocations of a process on it.
     Device(ProcessId, DeviceId),
 }
 
-/// What uses memory of another device.
+/// The kind of work that uses memory of another device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum User {
-    /// A kernel, of the stream's device, or of another one.
+    /// A kernel. It runs on the stream's device, or on this one.
     Kernel(Option<DeviceId>),
-    /// Other work, which reaches all memory that exists at once.
+    /// Other work, which reaches all immediate allocations.
     Other(Option<DeviceId>),
 }
 
-/// What it lets other devices do now. A copy stays as it is, and costs nothing until the pool's is changed.
+/// The access that other devices have now. A copy keeps its state when the pool's changes, and costs nothing until
+/// then.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LetIn(Arc<FxHashMap<DeviceId, Reach>>);
 
@@ -310,18 +317,18 @@ impl LetIn {
     }
 }
 
-/// What memory that a capture allocates has of its pool: whatever becomes of the pool.
+/// The access that memory of a capture has from its pool. Later changes of the pool do not change it.
 #[derive(Clone, Debug)]
 pub(super) struct Kept {
     pub(super) pool: PoolId,
-    /// The device that it is of.
+    /// The device of the memory.
     pub(super) owner: DeviceId,
-    /// Where it was allocated.
+    /// The allocation.
     pub(super) born: Site,
     pub(super) let_in: LetIn,
 }
 
-/// What a device has to be let do.
+/// Returns the access that a device needs for an act.
 pub(super) fn needed(act: Act) -> Reach {
     if act == Act::Read { Reach::Read } else { Reach::ReadWrite }
 }

@@ -1,7 +1,7 @@
-//! Graphs as the program makes them: by hand and by capture.
+//! Graphs that the program makes, by hand and by capture.
 //!
-//! What a graph is, and what of it is wrong, is the [`graph`](crate::graph) module's to say, as in the library; here
-//! the program's names become numbers of graphs, and what is refused becomes findings. Knows no launch.
+//! The [`graph`](crate::graph) module says what a graph is and what is wrong with it, as in the library. Here the
+//! program's names become numbers of graphs, and refusals become findings. Knows no launch.
 //!
 //! Which allocations of a graph share bytes is decided as in the library, with addresses that no memory has.
 
@@ -24,14 +24,14 @@ use crate::life::{Kind, Site};
 use crate::op::{Access, Act, CaptureMode, Memory, Name, NodeOp, Part, Thing, What};
 
 impl Checker {
-    /// What a node is called that was captured on a stream, or added by hand.
+    /// Returns the label of a node that was captured on a stream, or added by hand.
     pub(super) fn label(&self, call: Call<'_>, name: Option<Name>, stream: Option<StreamId>) -> Label {
         let device = stream.and_then(|stream| self.time.stream(stream)).map(|stream| stream.kept.device);
         let name = name.and_then(|name| call.names.text(name)).cloned();
         Label { name, place: call.op.place, stream, device }
     }
 
-    /// What a name means to a node of a graph.
+    /// Returns the memory that a name means in a node of a graph.
     pub(super) fn node_memory(
         &mut self,
         call: Call<'_>,
@@ -65,7 +65,7 @@ impl Checker {
         Ok(NodeMemory::Foreign { graph: key.0, alloc: key.1 })
     }
 
-    /// What the accesses of a node come to.
+    /// Returns the accesses of a node, by the memory that they mean in its graph.
     pub(super) fn node_accesses(
         &mut self,
         call: Call<'_>,
@@ -92,8 +92,8 @@ impl Checker {
         Ok(())
     }
 
-    /// A number names one graph or instance for as long as anything of that is there. (Programs number what they make;
-    /// a damaged trace may give a number twice.)
+    /// Checks that the number of a new graph or instance is unused: a number names one of them until nothing is left of
+    /// it. (Programs number what they make; a damaged trace may give a number twice.)
     fn check_number(&self, what: &What, call: Call<'_>) -> Step {
         let it = &self.graphs;
         let taken = match *what {
@@ -112,7 +112,7 @@ impl Checker {
         Err(Box::new(finding))
     }
 
-    /// Graphs, captures, instances.
+    /// Does the operations of graphs, captures and instances.
     pub(super) fn graph_step(&mut self, what: &What, call: Call<'_>) -> Step {
         self.check_number(what, call)?;
         match *what {
@@ -124,7 +124,7 @@ impl Checker {
             What::GraphNode { graph, ref node, ref after, name } => {
                 let after = self.nodes(call, graph, after);
                 let added = after.and_then(|after| self.add_node(call, graph, node, &after, name));
-                // The program goes on counting.
+                // The program counts the refused node, too.
                 if let (Err(_), Some(made)) = (&added, self.graphs.graphs.get_mut(&graph)) {
                     made.refused.push((made.graph.len() + made.refused.len()) as u32);
                 }
@@ -209,14 +209,15 @@ impl Checker {
         self.graphs.graphs.insert(made.graph.id(), made);
     }
 
-    /// Whether a graph may have an instance, or be in another one: where its addresses are fixed, once.
+    /// Checks that a graph may get an instance or become a child. A graph with fixed addresses may do so only once.
     pub(super) fn check_copy(&mut self, call: Call<'_>, graph: GraphId, asked: Asked) -> Step {
         let holder = self.graphs.others(graph, None).holder;
         let checked = self.made(call, graph)?.graph.check_unheld(asked, holder);
         checked.map_err(|error| self.graph_refused_at(call, graph, error))
     }
 
-    /// A graph or an instance is gone: names of memory that no other one has lead to its last free, or nowhere.
+    /// Releases the names of a graph or an instance that no longer exists. The names of memory that nothing else holds
+    /// then refer to its last free, or to nothing.
     pub(super) fn forget_names(&mut self, held: &Held) {
         for memory in self.graphs.release(held) {
             let freed = self.graphs.freed.remove(&memory);
@@ -229,7 +230,7 @@ impl Checker {
         }
     }
 
-    /// A copy's memory has a name of its own.
+    /// Gives memory of a copy a name of its own.
     fn name_of_copy(&mut self, call: Call<'_>, graph: GraphId, node: Memory, memory: Memory) -> Step {
         let original = self.made(call, graph)?.original;
         if let Found::Named(Named::Void) = self.lives.find(node) {
@@ -264,7 +265,7 @@ impl Checker {
         Ok(self.graphs.graphs.get_mut(&graph).expect("the graph is there"))
     }
 
-    /// Nodes by the program's numbers. What is done with one that was refused is not done.
+    /// Returns nodes by the program's numbers. An operation on a refused node is not done.
     fn nodes(&mut self, call: Call<'_>, graph: GraphId, nodes: &[NodeId]) -> Step<SmallVec<[NodeId; 4]>> {
         let made = self.made(call, graph)?;
         nodes.iter().map(|node| made.node(*node)).collect::<Option<_>>().ok_or_else(quiet)
@@ -353,8 +354,8 @@ impl Checker {
         }
     }
 
-    /// What is wrong with a graph as a whole. Its nodes' faults are said once, at those; what it cannot be is said to
-    /// each who asks.
+    /// Checks a graph as a whole and reports what is wrong. A fault between nodes is reported once, at those nodes.
+    /// Another refusal is reported each time that it is met. Returns `None` if anything is wrong.
     pub(super) fn check_whole(&mut self, call: Call<'_>, graph: GraphId) -> Option<Draft> {
         let made = self.graphs.graphs.get_mut(&graph)?;
         let was_checked = std::mem::replace(&mut made.is_checked, true);
@@ -385,8 +386,8 @@ impl Checker {
         }
     }
 
-    /// Whether a fault was said of another graph: of the child that both nodes are in, or of one around that. If not
-    /// it is said of this one now.
+    /// Returns `true` if a fault was reported for another graph: the innermost child that contains both nodes, or a
+    /// graph around that child. If not, notes that it is reported for this one now.
     fn was_said(&mut self, graph: GraphId, fault: &GraphFault) -> bool {
         let Some(made) = self.graphs.graphs.get(&graph) else { return false };
         let (mut within, mut nodes) = (&made.graph, (&fault.earlier.origin[..], &fault.later.origin[..]));
@@ -404,14 +405,14 @@ impl Checker {
         *self.graphs.said.entry(within.id()).or_default().entry(key).or_insert(graph) != graph
     }
 
-    /// As [`check_whole`](Self::check_whole), of a graph of which nothing was made.
+    /// As [`check_whole`](Self::check_whole), for a graph from which nothing was made.
     fn check_unasked(&mut self, call: Call<'_>, graph: GraphId) {
         if self.graphs.graphs.get(&graph).is_some_and(|made| !made.is_made_of) {
             self.check_whole(call, graph);
         }
     }
 
-    /// Graphs of which nothing was made.
+    /// Checks the graphs from which nothing was made.
     pub(super) fn check_leftover_graphs(&mut self, call: Call<'_>) {
         let mut left: Vec<GraphId> =
             self.graphs.graphs.iter().filter(|(_, made)| !made.is_made_of).map(|(id, _)| *id).collect();
@@ -422,15 +423,15 @@ impl Checker {
     }
 }
 
-/// The lives that a node names of what launches of other graphs left.
+/// The lifetimes that a node names of memory that launches of other graphs left.
 pub(super) type Pins = SmallVec<[Pin; 1]>;
 
-/// What a node's accesses use.
+/// Returns the memory, the act and the bytes of a node's accesses.
 pub(super) fn used(accesses: &[NodeAccess]) -> impl Iterator<Item = (NodeMemory, Act, Part)> {
     accesses.iter().map(|access| (access.memory, access.act, access.part))
 }
 
-/// A node that neither allocates nor frees.
+/// Returns the work and the accesses of a node that neither allocates nor frees.
 fn work(node: &NodeOp) -> (Work, &[Access]) {
     match node {
         NodeOp::Kernel(accesses) => (Work::Kernel, accesses),

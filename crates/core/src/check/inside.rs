@@ -1,8 +1,8 @@
-//! Which node of a launch did what a side of a finding says that the launch did.
+//! The node of a launch that did what a side of a finding says of the launch.
 //!
-//! A launch is one operation of a stream, and uses that it leaves are that operation's. An instance knows its latest
-//! launch; of earlier ones, and of instances that are destroyed or were updated since, the node is not known. Decides
-//! nothing.
+//! A launch is one operation of a stream, and the uses that it leaves belong to that operation. An instance knows its
+//! latest launch. The node is not known for earlier launches, and for instances that were destroyed or updated since.
+//! Decides nothing.
 
 use super::checker::{Call, Checker};
 use super::finding::{Finding, Side};
@@ -13,19 +13,19 @@ use crate::ids::{AllocId, Point};
 use crate::life::{Fault, Kind};
 use crate::op::{Act, Part};
 
-/// What a launch did, as its nodes are asked.
+/// An act of a launch, to find the node that did it.
 #[derive(Clone, Copy, Debug)]
 pub struct Sought {
-    /// To which allocation.
+    /// The allocation.
     pub id: AllocId,
-    /// At which point, if that is known: nodes may have points of their own.
+    /// The point, if it is known: nodes may have points of their own.
     pub point: Option<Point>,
-    /// To some of these bytes.
+    /// The bytes, of which the node used at least some.
     pub part: Part,
 }
 
 impl Sought {
-    /// Whether a node that left this last act did it; `point` is the node's own, if it has one.
+    /// Returns `true` if the node of this last act did it. `point` is the node's own point, if it has one.
     pub fn is_by(&self, last: &LastAct, point: Option<Point>) -> bool {
         let is_there = point.zip(self.point).is_none_or(|(own, sought)| own == sought);
         is_there && last.part.overlaps(self.part)
@@ -33,14 +33,14 @@ impl Sought {
 }
 
 impl Finding {
-    /// Keeps where the sides of a fault stand in the order, for whoever names nodes.
+    /// Keeps the points of the sides of a fault, for [`name_nodes`](Self::name_nodes).
     pub fn met(mut self, fault: Fault) -> Self {
         self.met = Some(Box::new(fault));
         self
     }
 
-    /// Says of each side that had to come first, where a launch did it, which node did: `node` tells that of an
-    /// operation of a stream and what it did.
+    /// Adds the node to each side that had to come first and that a launch did. `node` returns the node for a side and
+    /// its act.
     #[cold]
     pub fn name_nodes(&mut self, node: impl Fn(&Side, Sought) -> Option<Side>) {
         let Some(id) = self.subject.as_ref().map(|subject| subject.id) else { return };
@@ -58,7 +58,8 @@ impl Finding {
         self.say_of_auto_free();
     }
 
-    /// The launch is known that frees what the launch before it left: what it is used for comes before that.
+    /// If the earlier side is a launch that frees what the launch before it left, changes the advice: a use has to come
+    /// before that launch.
     fn say_of_auto_free(&mut self) {
         let Some(launch) = self.earlier.as_ref().filter(|it| it.within.as_deref() == Some(&Side::auto_free())) else {
             return;
@@ -80,7 +81,8 @@ impl Finding {
 }
 
 impl Side {
-    /// What a launch itself frees, of what one before it left (CUDA: `cudaGraphInstantiateFlagAutoFreeOnLaunch`).
+    /// Describes the free, by a launch itself, of memory that the launch before it left (CUDA:
+    /// `cudaGraphInstantiateFlagAutoFreeOnLaunch`).
     pub fn auto_free() -> Self {
         let who = "auto free on launch".to_owned();
         Side { verb: Act::Free.past().to_owned(), act: Some(Act::Free), who, ..Side::default() }
@@ -88,7 +90,7 @@ impl Side {
 }
 
 impl Checker {
-    /// The node of a launch that did what the side says.
+    /// Returns the node of a launch that did what the side says.
     #[cold]
     pub(super) fn node_of(&self, call: Call<'_>, side: &Side, sought: Sought) -> Option<Side> {
         let (launch, act) = ((side.stream?, side.op?), side.act?);
@@ -105,7 +107,7 @@ impl Checker {
         Some(Side::of_node(&nodes[last.doer(nodes, sought.part).index()].site(act), call.names))
     }
 
-    /// The allocation that a node of an instance names, by the number that findings give it.
+    /// Returns the allocation that a node of an instance names, by its number in findings.
     fn id_of(&self, instance: &Instance, memory: NodeMemory) -> Option<AllocId> {
         let memory = self.name_of(instance, memory)?;
         let life = match self.lives.find(memory) {

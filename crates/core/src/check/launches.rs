@@ -1,10 +1,11 @@
-//! Instances: launched again and again, with what each launch frees, uses and leaves behind.
+//! Instances, which are launched again and again: what each launch frees, uses and leaves.
 //!
-//! A launch is judged by the instance's summary: what it demands of the outside, and what it leaves there. Launches of
-//! one instance come one after the other whatever their streams (CUDA's own rule: a hidden edge). The steps are those
-//! of `graph/lanes.rs`. An upload comes after them, too, and is that alone. Knows streams, lives and events.
+//! A launch is judged by the instance's summary: its demands on memory from outside, and the last acts that it leaves
+//! there. Launches of one instance come one after the other, whatever their streams (CUDA's own rule: a hidden edge).
+//! The steps are those of `graph/lanes.rs`. An upload comes after the launches before it, too, and does nothing else.
+//! Knows streams, lifetimes and events.
 //!
-//! Invariant **one-life**: an allocation is live from a launch to its free, and not allocated again before.
+//! Invariant **one-life**: an allocation is live from a launch to its free, and is not allocated again before that.
 
 use std::sync::Arc;
 
@@ -99,7 +100,7 @@ impl Checker {
             Some((*alloc, self.graphs.names.of(instance.key(*alloc))?, *output))
         };
         let left = instance.outputs.iter().filter_map(named).collect();
-        // What is refused leaves the instance as it was.
+        // A refused update leaves the instance as it was.
         let outdated = instance.exec.check_update(&draft).map(|()| draft.outdated());
         if let Ok(Some(pin)) = outdated {
             return Err(self.made_anew(call, pin, "updated"));
@@ -109,7 +110,7 @@ impl Checker {
             return Err(Box::new(Finding::of_update(&error).at(later)));
         }
         instance.launched = None;
-        // Other nodes may be seen from outside.
+        // Other nodes may be visible from outside now.
         let lanes = Lanes::new(&instance.exec, || self.time.open_chain());
         let before = std::mem::replace(&mut instance.lanes, lanes);
         before.close().for_each(|last| self.time.close_chain(last));
@@ -121,9 +122,9 @@ impl Checker {
         Ok(())
     }
 
-    /// An instance is launched on a stream, or becomes a child node of its capture.
+    /// Launches an instance on a stream, or adds it to the stream's capture as a child node.
     pub(super) fn launch_graph(&mut self, call: Call<'_>, exec: ExecId, stream: StreamId) -> Step {
-        // What is not there cannot be launched: the stream learns nothing.
+        // An instance that does not exist cannot be launched, so the stream learns nothing.
         if self.graphs.void_execs.contains(&exec) {
             return Err(quiet());
         }
@@ -139,7 +140,7 @@ impl Checker {
         if let Err(refused) = &launched
             && self.unconfirmed_side(refused).is_none()
         {
-            // What was left unfreed is reported here, and not as a leak again.
+            // This refusal reports the memory that is not freed. It is not reported again as a leak.
             for (_, life) in instance.lives() {
                 self.lives.at_mut(life).is_doubtful = true;
             }
@@ -154,14 +155,14 @@ impl Checker {
         Ok(())
     }
 
-    /// The stream comes after the launches before.
+    /// Puts the stream after the earlier launches.
     pub(super) fn follow_launches(&mut self, stream_index: StreamIndex, instance: &Instance) {
         for last in &instance.before.last {
             self.time.wait(stream_index, &last.snapshot);
         }
     }
 
-    /// An instance's memory is bound on a stream.
+    /// Uploads an instance on a stream: its memory is bound.
     pub(super) fn upload(&mut self, call: Call<'_>, exec: ExecId, stream: StreamId) -> Step {
         let stream_index = self.enter(call, stream)?;
         self.instance(call, exec)?;
@@ -178,7 +179,7 @@ impl Checker {
         Ok(())
     }
 
-    /// What a wait node of a launch waits for.
+    /// Returns the snapshot that a wait node of a launch waits for.
     pub(super) fn waited_for(&self, instance: &Instance, wait: NodeId) -> Option<&Snapshot> {
         let summary = instance.exec.summary();
         let (_, key) = summary.waits.iter().find(|(node, _)| *node == wait && !summary.waits_for_own(wait))?;
@@ -188,7 +189,7 @@ impl Checker {
         }
     }
 
-    /// The program's name for memory that a node names.
+    /// Returns the program's name for memory that a node names.
     pub(super) fn name_of(&self, instance: &Instance, memory: NodeMemory) -> Option<Memory> {
         match memory {
             NodeMemory::External { id, generation } => Some(Memory { id, generation }),
@@ -200,13 +201,13 @@ impl Checker {
         }
     }
 
-    /// What the wait nodes of a launch wait for.
+    /// Returns the snapshots that the wait nodes of a launch wait for.
     pub(super) fn waits_of(&self, instance: &Instance) -> Vec<(NodeId, Snapshot)> {
         let waited = |&(node, _): &(NodeId, _)| Some((node, self.waited_for(instance, node)?.clone()));
         instance.exec.summary().waits.iter().filter_map(waited).collect()
     }
 
-    /// The launch is made: see `graph/lanes.rs` for the steps. `waits` are those of its nodes, where they are known.
+    /// Makes the launch: see `graph/lanes.rs` for the steps. `waits` are those of its nodes, if they are known already.
     pub(super) fn commit_launch(
         &mut self,
         call: Call<'_>,
@@ -236,7 +237,7 @@ impl Checker {
         for life in freed {
             let free = Use { point, site: Site { act: Act::Free, ..site } };
             match self.lives.at(life).source {
-                // The instance is at hand here and not in the table, where `end` looks for it.
+                // `end` looks for the instance in the table, but it is not there now.
                 Source::Launch(by, alloc) if by == exec => {
                     if let Some(life) = self.lives.end(life, free) {
                         self.time.answer.tell(|done| done.ended.push(ended(&life, free.point)));
@@ -266,7 +267,8 @@ impl Checker {
         self.time.done(stream_index, "launched", call.op.place);
     }
 
-    /// What a launch leaves in the histories of memory, and the lives that it begins. `knew` is the stream before it.
+    /// Adds what a launch leaves to the histories of memory, and begins the lifetimes of its outputs. `knew` is the
+    /// stream before the launch.
     fn leave_last_acts(&mut self, call: Call<'_>, exec: ExecId, instance: &mut Instance, whole: Use, knew: &Snapshot) {
         for at in 0..instance.exec.summary().last_acts.len() {
             let last = instance.exec.summary().last_acts[at];
@@ -295,7 +297,7 @@ impl Checker {
         }
     }
 
-    /// An allocation of a launch that outlives it begins.
+    /// Begins the lifetime of an allocation that outlives its launch.
     fn bear(
         &mut self,
         call: Call<'_>,
@@ -311,7 +313,7 @@ impl Checker {
         let name: Option<Name> = self.graphs.called.get(&memory).copied().or_else(labelled);
         let bytes = instance.exec.allocs()[alloc.index()].bytes;
         let born = Use { site: Site { place, ..born.site }, ..born };
-        // It may have stood for what an instance left that is of another graph by now.
+        // The name may still refer to memory that an instance left before it was updated to another graph.
         let (graph, own) = instance.key(alloc);
         self.lives.name(memory, Named::Node { graph, alloc: own });
         let life = self.lives.begin(memory, born, bytes, name, Source::Launch(exec, alloc));

@@ -1,6 +1,6 @@
-//! Whether a launch of the program may be made: what each step of the protocol asks the tables.
+//! The tables' answers to each step of the protocol that decides whether a graph launch of the program may be made.
 //!
-//! Knows lives and events; changes nothing.
+//! Knows lifetimes and events; changes nothing.
 
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::{Finding, Side};
@@ -20,16 +20,16 @@ struct Launching<'c> {
     call: Call<'c>,
     stream_index: StreamIndex,
     instance: &'c Instance,
-    /// The launches before that it comes after.
+    /// The earlier launches that it comes after.
     waited: Vec<&'c Snapshot>,
-    /// What launches before left, which it has to free.
+    /// The memory of earlier launches that it has to free.
     freed: Vec<LifeId>,
-    /// Whether it can free all of that.
+    /// `true` if it can free all of that.
     may_free: bool,
 }
 
 impl Launching<'_> {
-    /// Where the nodes of a demand stand.
+    /// Calls `act` with what the nodes of a demand come after.
     fn standing<R>(&self, demand: Option<&Demand>, act: impl FnOnce(&Standing<'_, Chain>) -> R) -> R {
         let stream = &self.checker.time.at(self.stream_index).chain;
         let waits = demand.map_or(&[][..], |demand| &demand.waits);
@@ -73,7 +73,7 @@ impl Launch for Launching<'_> {
         let Some(memory) = checker.name_of(instance, demand.memory) else { return Ok(()) };
         let mut first = 0;
         let checked = checker.resolve(call, memory, later).and_then(|target| {
-            // A node that was added by hand works on a device that is not known.
+            // The device of a node that was added by hand is not known.
             let is_kernel =
                 |node: NodeId| matches!(instance.exec.nodes()[node.index()].kind, NodeKind::Work(Work::Kernel));
             let user = match demand.device.is_some() && demand.nodes.iter().any(|(node, _)| is_kernel(*node)) {
@@ -116,7 +116,7 @@ impl Launch for Launching<'_> {
 }
 
 impl Checker {
-    /// Whether the launch is right; the lives that it frees by itself.
+    /// Judges a launch. Returns the lifetimes that it frees by itself.
     pub(super) fn try_launch(
         &self,
         call: Call<'_>,
@@ -132,7 +132,8 @@ impl Checker {
         Ok(launch.freed)
     }
 
-    /// What instances that are gone left at the addresses of this one. It frees by itself what it makes anew of that.
+    /// Adds the memory that destroyed instances left at the addresses of this one. The launch frees by itself only the
+    /// memory that it allocates again: `may_free` becomes `false` if there is other memory.
     fn left_by_others(&self, instance: &Instance, left: &mut Vec<LifeId>, may_free: &mut bool) {
         let gone = instance.before.left.iter().filter_map(|exec| self.graphs.execs.get(exec));
         for gone in gone.filter(|gone| gone.is_destroyed) {

@@ -1,6 +1,7 @@
-//! What launches leave: live memory by the names of alloc nodes, its ends, and instances that are gone.
+//! The memory that launches leave: its lifetimes by the names of alloc nodes, its frees, and instances that no longer
+//! exist.
 //!
-//! Knows instances and lives; no stream.
+//! Knows instances and lifetimes; no stream.
 
 use super::checker::{Call, Checker, Step};
 use super::graph_state::{Instance, Output};
@@ -11,7 +12,8 @@ use crate::ids::ExecId;
 use crate::op::{Act, Memory};
 
 impl Checker {
-    /// The life that the latest launch gave memory of an alloc node; what freed it; none where there was no launch.
+    /// Returns the lifetime that the latest launch gave the memory of an alloc node, or its free as the `Err`. Returns
+    /// `None` if there was no launch.
     pub(super) fn output(&self, memory: Memory) -> Option<Result<LifeId, Freed>> {
         let Some((exec, alloc)) = self.graphs.latest.get(&memory) else {
             return self.graphs.freed.get(&memory).map(|freed| Err(*freed));
@@ -22,8 +24,8 @@ impl Checker {
         }
     }
 
-    /// An instance is of another graph than the one whose launches left this: the names of that one's nodes lead to
-    /// what was left, and not to what is allocated there next.
+    /// Keeps the names of memory that an instance left before it was updated to another graph. The names of the former
+    /// graph's alloc nodes refer to that memory, and not to the memory that is allocated there next.
     pub(super) fn keep_names(&mut self, exec: ExecId, left: Vec<(GraphAllocId, Memory, Output)>) {
         for (alloc, memory, output) in left {
             let is_same = self.name_of_output(exec, alloc) == Some(memory);
@@ -38,15 +40,16 @@ impl Checker {
         }
     }
 
-    /// What a launch left, as other graphs name it: by its alloc node. Of a graph with symbolic addresses each instance
-    /// has its own, which nodes use by the name of its life, and free nodes do not free.
+    /// Returns the alloc node of memory that a launch left, by which other graphs name it. Returns `None` for a graph
+    /// with symbolic addresses: each instance has memory of its own, which nodes use by the name of its lifetime, and
+    /// which free nodes do not free.
     pub(super) fn left_by_launch(&self, life: LifeId) -> Option<Key> {
         let Source::Launch(exec, alloc) = self.lives.at(life).source else { return None };
         let instance = self.graphs.execs.get(&exec)?;
         Some(instance.key(alloc)).filter(|_| !instance.exec.allocs()[alloc.index()].is_symbolic)
     }
 
-    /// The name of the alloc node that made what a launch left.
+    /// Returns the name of the alloc node that allocated memory that a launch left.
     pub(super) fn node_of_left(&self, life: LifeId) -> Option<Memory> {
         let Source::Launch(exec, alloc) = self.lives.at(life).source else { return None };
         self.name_of_output(exec, alloc)
@@ -56,18 +59,18 @@ impl Checker {
         self.graphs.names.of(self.graphs.execs.get(&exec)?.key(alloc))
     }
 
-    /// Memory of an instance was freed from outside.
+    /// Notes that an operation outside of the instance freed its memory.
     pub(super) fn output_freed(&mut self, exec: ExecId, alloc: GraphAllocId, freed: Freed) {
         let Some(instance) = self.graphs.execs.get_mut(&exec) else { return };
         instance.outputs.insert(alloc, Output::Freed(freed));
-        // What comes after that free is wrong by itself.
+        // Operations after that free are wrong for a reason of their own.
         if let Some(memory) = self.name_of_output(exec, alloc) {
             self.graphs.unmade.remove(&memory);
         }
         self.bury(exec);
     }
 
-    /// Gives the latest launch's life a name of its own.
+    /// Gives the lifetime that the latest launch began a name of its own.
     pub(super) fn take(&mut self, call: Call<'_>, exec: ExecId, node: Memory, memory: Memory) -> Step {
         let site = self.host_site(call, Act::Read);
         let instance = self.instance(call, exec)?;
@@ -81,7 +84,7 @@ impl Checker {
             Some(Output::Freed(freed)) => Err(self.after_free(call, node, Some(*freed), site)),
             None => {
                 let life = self.resolve(call, node, site)?.life;
-                // What it left before it was updated.
+                // The instance left it before it was updated.
                 if matches!(self.lives.at(life).source, Source::Launch(by, _) if by == exec) {
                     self.lives.rename(life, memory);
                 }
@@ -104,7 +107,7 @@ impl Checker {
         Ok(())
     }
 
-    /// An instance that is destroyed and left nothing that lives is forgotten.
+    /// Forgets an instance that is destroyed and has left no live memory.
     fn bury(&mut self, exec: ExecId) {
         let lives = |output: &Output| matches!(output, Output::Live(_));
         let is_over = |it: &Instance| it.is_destroyed && !it.outputs.values().any(lives);

@@ -1,11 +1,11 @@
-//! What memory there is, by the names that the program gives it.
+//! The memory of a program, by the names that the program gives it.
 //!
-//! A name leads to a *life*: the history of an allocation from its birth to its free. Two names can lead to one life
-//! (an import in another process), and the name of an alloc node leads to whatever life the latest launch began.
+//! A name refers to a *lifetime* ([`Life`]): the history of an allocation from its beginning to its free. Two names can
+//! refer to one lifetime (an import in another process). The name of an alloc node refers to the lifetime that the
+//! latest launch began.
 //!
-//! Knows no stream and no verdict. Invariant **flat**: of what was freed no more than the last [`FREED`] are
-//! remembered, so that a long program takes no more memory than it has live (a recorder that gives numbers out again
-//! makes even those few).
+//! Knows no stream and no verdict. Invariant **flat**: only the last [`FREED`] frees are remembered, so that a long
+//! program takes no more memory than it has live. (With a recorder that uses numbers again, even these names are few.)
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,41 +19,41 @@ use crate::op::{Memory, Name, Part, Place, Space};
 use crate::order::{Base, Knows};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// How many freed names are remembered.
+/// The number of freed names that are remembered.
 const FREED: usize = 1 << 16;
 
-/// Where a life comes from.
+/// The origin of a lifetime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
-    /// A stream's order.
+    /// An allocation in stream order.
     Stream {
-        /// Whether other processes may have it.
+        /// `true` if other processes may import it.
         exportable: bool,
         /// Its pool.
         pool: PoolId,
-        /// The device that it is of.
+        /// Its device.
         device: DeviceId,
     },
-    /// Made at once.
+    /// An immediate allocation.
     Now(Space),
     /// A launch.
     Launch(ExecId, GraphAllocId),
 }
 
-/// Another process's hold on a life.
+/// The lease of an importing process.
 #[derive(Clone, Debug)]
 pub(super) struct Lease {
     pub(super) memory: Memory,
     pub(super) process: ProcessId,
     pub(super) place: Place,
-    /// Whether its free was refused: it is not reported as a leak, too.
+    /// `true` if its free was refused, so that it is not reported as a leak, too.
     pub(super) is_doubtful: bool,
-    /// What the importer did with it: its free must come after that.
+    /// The importer's uses, which its free must come after.
     pub(super) history: History,
 }
 
 impl Lease {
-    /// Whether the importer may free it now.
+    /// Checks that the importer may free it now.
     pub(super) fn check_free(&mut self, who: &impl Knows) -> Result<(), Fault> {
         let checked = self.history.check_free(who);
         self.is_doubtful |= checked.is_err();
@@ -61,7 +61,7 @@ impl Lease {
     }
 }
 
-/// One life of an allocation.
+/// One lifetime of an allocation.
 #[derive(Clone, Debug)]
 pub(super) struct Life {
     pub(super) memory: Memory,
@@ -69,34 +69,34 @@ pub(super) struct Life {
     pub(super) bytes: u64,
     pub(super) name: Option<Name>,
     pub(super) source: Source,
-    /// Counts births: the order in which leaks are reported.
+    /// Counts lifetimes: leaks are reported in this order.
     pub(super) serial: u64,
-    /// Whether something done to it was refused: it is not reported as a leak, too.
+    /// `true` if an operation on it was refused, so that it is not reported as a leak, too.
     pub(super) is_doubtful: bool,
-    /// Entries of the history at which those that all streams know are thrown away.
+    /// The length of the history at which uses that all streams come after are dropped.
     pub(super) settle_at: usize,
-    /// Behind a pointer: nearly no memory has any, and a life should be small.
+    /// Behind a pointer: nearly no memory has any, and a `Life` should be small.
     pub(super) leases: Vec<Lease>,
-    /// What it was called before its present name; nearly no memory has such.
+    /// Its former names, which nearly no memory has.
     #[expect(clippy::box_collection, reason = "a life should be small")]
     former: Option<Box<Vec<Memory>>>,
-    /// The owner has dropped it while others held it: it ends with the last of those.
+    /// `true` if the owner dropped it while others held it: it ends with the last lease.
     pub(super) is_dropped: bool,
 }
 
 impl Life {
-    /// What is remembered of it once it is freed.
+    /// Returns what is remembered after the free.
     pub(super) fn freed_by(&self, by: Use) -> Freed {
         Freed { by, bytes: self.bytes, name: self.name }
     }
 
-    /// Whether another process may use it.
+    /// Returns `true` if another process may use it.
     pub(super) fn is_exportable(&self) -> bool {
         matches!(self.source, Source::Stream { exportable: true, .. } | Source::Now(Space::Device(_)))
     }
 }
 
-/// A life that has ended.
+/// A lifetime that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Freed {
     pub(super) by: Use,
@@ -104,50 +104,50 @@ pub(super) struct Freed {
     pub(super) name: Option<Name>,
 }
 
-/// An offer of memory to other processes.
+/// The right of another process to import memory.
 #[derive(Clone, Debug)]
 pub(super) struct Ticket {
     pub(super) life: LifeId,
-    /// What the thread knew that made it.
+    /// The knowledge of the exporting thread.
     pub(super) known: Arc<Base>,
 }
 
 /// All memory of a program: see the module.
 #[derive(Debug, Default)]
 pub(super) struct Lives {
-    /// Whoever makes a number lead elsewhere does that by a function of this: *written-back*.
+    /// Only the methods of `Lives` may make a number refer to something else: *written-back*.
     pub(super) names: Numbers,
     lives: Vec<Option<Life>>,
     vacant: Vec<LifeId>,
-    /// The last frees; the first of them has the number `forgotten`.
+    /// The last frees. The first of them has the number `forgotten`.
     freed: VecDeque<(Memory, Freed)>,
     forgotten: u64,
     births: u64,
     pub(super) tickets: FxHashMap<TicketId, Ticket>,
-    /// Offers that were refused.
+    /// Tickets of refused exports.
     pub(super) void_tickets: FxHashSet<TicketId>,
 }
 
 impl Lives {
-    /// What a name leads to.
+    /// Returns what a name refers to.
     #[inline]
     pub(super) fn find(&self, memory: Memory) -> Found {
         self.names.find(memory)
     }
 
-    /// What freed memory that its name does not lead to any more, if it is among the latest that were freed.
+    /// Returns the free of memory whose name no longer refers to it, if it is among the last frees.
     #[cold]
     pub(super) fn freed_as(&self, memory: Memory) -> Option<Freed> {
         self.freed.iter().rev().find(|(freed, _)| *freed == memory).map(|(_, freed)| *freed)
     }
 
-    /// What began the life that a number leads to.
+    /// Returns the allocation of the lifetime that a number refers to.
     #[cold]
     pub(super) fn latest(&self, id: AllocId) -> Option<Use> {
         self.names.life_of(id).map(|life| self.birth(life).1)
     }
 
-    /// A name leads somewhere from now on.
+    /// Makes a name refer to something else.
     #[inline]
     pub(super) fn name(&mut self, memory: Memory, named: Named) {
         if let Some((life, newest)) = self.names.put(memory, named) {
@@ -155,7 +155,7 @@ impl Lives {
         }
     }
 
-    /// A life begins.
+    /// Begins a lifetime.
     pub(super) fn begin(
         &mut self,
         memory: Memory,
@@ -190,7 +190,7 @@ impl Lives {
         }
     }
 
-    /// A life, by the number that its names lead to.
+    /// Returns a lifetime by its index.
     #[inline]
     pub(super) fn at(&self, id: LifeId) -> &Life {
         let life = self.lives[id as usize].as_ref().expect("no name leads to a life that has ended");
@@ -198,27 +198,27 @@ impl Lives {
         life
     }
 
-    /// The serial number of a life, if one has this number.
+    /// Returns the serial number of the lifetime with this index, if there is one.
     pub(super) fn serial(&self, id: LifeId) -> Option<u64> {
         self.lives.get(id as usize)?.as_ref().map(|life| life.serial)
     }
 
-    /// Whose a life is and what began it: of a history that is behind, too.
+    /// Returns the name of a lifetime, and its allocation. Its history may be behind.
     #[cold]
     pub(super) fn birth(&self, id: LifeId) -> (Memory, Use) {
         let life = self.lives[id as usize].as_ref().expect("no name leads to a life that has ended");
         (life.memory, life.history.born())
     }
 
-    /// As [`at`](Self::at), to change it.
+    /// As [`at`](Self::at), for a change.
     #[inline]
     pub(super) fn at_mut(&mut self, id: LifeId) -> &mut Life {
         self.end_line(id);
         self.lives[id as usize].as_mut().expect("no name leads to a life that has ended")
     }
 
-    /// Adds a use of a life that was found right; `who` stood before it then. One by an `import` of the memory is one
-    /// that the import's own free must come after, too.
+    /// Adds a use that was judged right. `who` is the party as it was before the use. The free of an `import` must come
+    /// after the uses by that import, too.
     #[inline]
     pub(super) fn add_use(&mut self, id: LifeId, import: Option<Memory>, new: Use, part: Part, who: &impl Knows) {
         self.at_mut(id).history.add_use(new, part, who);
@@ -227,12 +227,12 @@ impl Lives {
         }
     }
 
-    /// The import of a life that has this name.
+    /// Returns the lease of a lifetime that has this name.
     pub(super) fn lease_mut(&mut self, id: LifeId, import: Memory) -> Option<&mut Lease> {
         self.at_mut(id).leases.iter_mut().find(|lease| lease.memory == import)
     }
 
-    /// A history has this as its newest use of all bytes, or begins with it: it may be repeated.
+    /// Notes the newest use of all bytes, or the allocation, of a history: a later use may repeat it.
     #[inline]
     pub(super) fn note_newest(&mut self, id: LifeId, newest: Use) {
         if let Some(Some(life)) = self.lives.get(id as usize)
@@ -258,13 +258,13 @@ impl Lives {
         }
     }
 
-    /// Whether the history of any life is behind.
+    /// Returns `true` if the history of any lifetime is behind.
     #[inline]
     pub(super) fn is_any_behind(&self) -> bool {
         self.names.any_behind().is_some()
     }
 
-    /// The history that a name leads to is not behind any more.
+    /// Writes back the history that a name refers to, so that it is not behind.
     pub(super) fn write_back(&mut self, memory: Memory) {
         match self.current(memory) {
             Some(Named::Life(id) | Named::Lease(id)) => {
@@ -274,13 +274,13 @@ impl Lives {
                     self.put_back(behind, newest);
                 }
             }
-            // An alloc node's: what a launch left there may have been used by another name.
+            // Memory that a launch left there may have been used by another name.
             Some(Named::Node { .. }) => self.write_all_back(),
             _ => {}
         }
     }
 
-    /// No history is behind any more.
+    /// Writes back all histories that are behind.
     pub(super) fn write_all_back(&mut self) {
         while let Some(id) = self.names.any_behind() {
             if let Some((life, newest)) = self.names.take(id) {
@@ -289,7 +289,7 @@ impl Lives {
         }
     }
 
-    /// A life ends: its names lead to the free.
+    /// Ends a lifetime. Its names then refer to the free.
     pub(super) fn end(&mut self, id: LifeId, by: Use) -> Option<Life> {
         self.end_line(id);
         let life = self.lives[id as usize].take()?;
@@ -312,7 +312,7 @@ impl Lives {
         Some(life)
     }
 
-    /// A life gets a new name; the one before still leads to it.
+    /// Gives a lifetime a new name. The former name still refers to it.
     pub(super) fn rename(&mut self, id: LifeId, memory: Memory) {
         let old = std::mem::replace(&mut self.at_mut(id).memory, memory);
         if matches!(self.current(old), Some(Named::Life(named)) if named == id) && old != memory {
@@ -321,7 +321,7 @@ impl Lives {
         self.name(memory, Named::Life(id));
     }
 
-    /// A name leads to a life, beside its own.
+    /// Gives a lifetime another name beside its own.
     pub(super) fn name_also(&mut self, id: LifeId, memory: Memory) {
         let life = self.at_mut(id);
         if life.memory != memory {
@@ -337,7 +337,7 @@ impl Lives {
         }
     }
 
-    /// A name leads to a free from now on, for as long as that is remembered.
+    /// Makes a name refer to a free, for as long as that is remembered.
     pub(super) fn forget(&mut self, memory: Memory, freed: Freed) {
         if self.current(memory).is_none() {
             return;
@@ -349,20 +349,20 @@ impl Lives {
         {
             let number = self.forgotten;
             self.forgotten += 1;
-            // A name whose life began anew may lead to a later free.
+            // If the name got another lifetime since, it may refer to a later free.
             if matches!(self.current(oldest), Some(Named::Freed(named)) if named == number) {
                 self.leave(oldest.id);
             }
         }
     }
 
-    /// A free that is remembered.
+    /// Returns a free that is still remembered.
     pub(super) fn freed(&self, number: u64) -> Option<Freed> {
         let at = usize::try_from(number.checked_sub(self.forgotten)?).ok()?;
         self.freed.get(at).map(|(_, freed)| *freed)
     }
 
-    /// The owner drops a life that others hold: its name and its offers end, the life with the last holder.
+    /// Drops a lifetime that others hold. Its name and its tickets end now, and the lifetime with its last lease.
     pub(super) fn drop_held(&mut self, id: LifeId, by: Use) {
         let life = self.at_mut(id);
         life.is_dropped = true;
@@ -371,7 +371,7 @@ impl Lives {
         self.tickets.retain(|_, ticket| ticket.life != id);
     }
 
-    /// A name leads nowhere.
+    /// Makes a name refer to nothing.
     pub(super) fn remove(&mut self, memory: Memory) {
         if self.current(memory).is_some() {
             self.leave(memory.id);
@@ -384,14 +384,14 @@ impl Lives {
         }
     }
 
-    /// All that live, in the order of their births.
+    /// Returns all lifetimes that have not ended, in the order in which they began.
     pub(super) fn living(&self) -> Vec<&Life> {
         let mut living: Vec<&Life> = self.lives.iter().flatten().collect();
         living.sort_unstable_by_key(|life| life.serial);
         living
     }
 
-    /// How many entries the tables have: what the memory of a checker grows with.
+    /// Returns the number of entries in the tables, with which the checker's use of memory grows.
     pub(super) fn entries(&self) -> usize {
         self.names.len() + self.lives.len() + self.freed.len()
     }

@@ -1,25 +1,25 @@
-//! Is the program's own order right?
+//! Judges whether the order of a program is right.
 //!
-//! A verdict depends on the operations alone: who did what to an allocation, at which points, and which points come
-//! before which. This module never sees a pool or an address of a device; where memory is placed and what the device
-//! has finished cannot change what it says (*timing-blind*). Which allocations of a graph share bytes follows from the
-//! graph's edges: for that graphs have addresses here that no device has.
+//! A verdict depends on the operations alone: which party did what to an allocation, at which points, and which points
+//! come before which. This module never sees the memory of a pool or an address of a device. Where memory is placed and
+//! what the device has completed cannot change a verdict (*timing-blind*). Which allocations of a graph share bytes
+//! follows from the graph's edges; for this, graphs have addresses here that no device has.
 //!
-//! | file | what it has |
+//! | file | contents |
 //! |---|---|
 //! | `checker` | the checker, and what becomes of an operation |
-//! | `timeline` | streams, processes, what hosts know |
-//! | `lives`, `names`, `left` | memory by the program's names; what is freed, and what is left at the end |
+//! | `timeline` | streams, processes, the knowledge of hosts |
+//! | `lives`, `names`, `left` | memory by the program's names; frees, and memory that launches leave |
 //! | `usage` | allocations, uses and frees |
 //! | `events` | records, waits, queries |
 //! | `captures`, `graphs`, `graph_state`, `grants`, `addresses` | graphs, by capture and by hand; who may free what |
-//! | `launches`, `launching`, `protocol`, `inside` | instances and launches; which node did what |
-//! | `shares`, `reach` | other processes; pools and memory of other devices |
-//! | `finding`, `explain`, `edges`, `refusals`, `words`, `edit` | findings: both sides, the missing edges, the words |
-//! | `engine`, `answer` | a step that says what the device has to do, for a library; events by handle |
+//! | `launches`, `launching`, `protocol`, `inside` | instances and launches; the node that did something |
+//! | `shares`, `reach` | other processes; access to memory of other devices |
+//! | `finding`, `explain`, `edges`, `refusals`, `words`, `edit` | findings: both sides, the missing edges, the texts |
+//! | `engine`, `answer` | a step that tells a library what the device has to do; events by handle |
 //! | `withdraw`, `changes` | launches that a driver refuses after they were judged right |
 //! | `private` | memory that one stream alone has named, which is not stepped |
-//! | `numbers` | small numbers for the numbers of a trace |
+//! | `numbers` | the table from numbers of memory to lifetimes, and uses that repeat |
 
 mod addresses;
 mod answer;

@@ -1,14 +1,14 @@
-//! What numbers of memory lead to, and the newest use of what lives beside it: what a stream does again and again to
-//! the same memory is judged and noted in that one line of memory.
+//! The table from numbers of memory to lifetimes. Each entry also has the newest use of its lifetime: if a stream
+//! repeats a use of the same memory, the use is judged and noted in that one cache line.
 //!
-//! A use *repeats* the one before where the same stream does the same again and has learned nothing in between: then
-//! whatever held for that one holds for this one, which takes its place. Such a use is noted in its line only; the
-//! history is *behind* until the use is written back to it. Invariant **written-back**: whoever looks at a history
-//! finds it not behind (`Lives::at` asserts that); whoever changes it ends its line; whoever makes a number lead
-//! elsewhere is handed what the history lacks.
+//! A use *repeats* the one before if the same stream does the same again and has learned nothing in between. If the one
+//! before was right, so is this one, which takes its place. Such a use is noted in its entry only. The history is
+//! *behind* until the use is written back to it. Invariant **written-back**: code that looks at a history finds it not
+//! behind (`Lives::at` asserts that); code that changes a history first ends the repetition in its entry; code that
+//! makes a number refer to something else gets the use that the history lacks.
 //!
-//! The simple version is a map of names. Here small numbers, which nearly all are, are places in an array. Knows no
-//! verdict: what does not repeat anything is for the history to judge.
+//! The simple version is a map of names. Here small numbers, which nearly all are, are indices of an array. Decides no
+//! verdict: a use that repeats nothing is judged by the history.
 
 use rustc_hash::FxHashMap;
 
@@ -17,44 +17,44 @@ use crate::ids::{AllocId, ChainIndex, GraphId, Point, Seq, StreamId};
 use crate::life::{Site, Use};
 use crate::op::{Access, Act, Memory, Place};
 
-/// A life by its place in the table; recycled.
+/// The index of a lifetime in its table. It is used again.
 pub(super) type LifeId = u32;
 
-/// Numbers below this are looked up in an array: recorders give small numbers.
+/// Numbers below this are looked up in an array, because recorders give small numbers.
 const DENSE: usize = 1 << 18;
 
-/// Stands for no place in the list of those that are behind.
+/// Stands for no index in the list of numbers whose histories are behind.
 const NONE: u32 = u32::MAX;
 
-/// What a name leads to.
+/// The thing that a name refers to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Named {
-    /// A life.
+    /// A lifetime.
     Life(LifeId),
-    /// Another process's life, held.
+    /// A lifetime of another process, by a lease.
     Lease(LifeId),
     /// The memory of an alloc node.
     Node {
         /// The graph.
         graph: GraphId,
-        /// Which of its allocations.
+        /// The allocation in that graph.
         alloc: GraphAllocId,
     },
-    /// Nothing any more: the number of the free, counted up.
+    /// A free, by its number in the order of frees.
     Freed(u64),
-    /// Nothing: what would have made it was refused.
+    /// Nothing: the operation that would have made it was refused.
     Void,
 }
 
-/// A life, and its newest use where that may be repeated.
+/// A lifetime, and its newest use if that may be repeated.
 #[derive(Clone, Copy, Debug)]
 struct Newest {
     life: LifeId,
-    /// Whether there is one that may be repeated.
+    /// `true` if there is a use that may be repeated.
     is_there: bool,
-    /// The birth counts: any use by its stream repeats that.
+    /// The act of that use. It can be the allocation: any use by its stream repeats that.
     act: Act,
-    /// Where the number is listed among those whose histories are behind, if it is.
+    /// The index of the number in the list of those whose histories are behind, or [`NONE`].
     behind: u32,
     chain: ChainIndex,
     stream: StreamId,
@@ -75,7 +75,7 @@ impl Newest {
     }
 }
 
-/// What a number leads to: see [`Named`].
+/// The thing that a number refers to: see [`Named`].
 #[derive(Clone, Copy, Debug)]
 enum Leads {
     Life(Newest),
@@ -107,18 +107,18 @@ impl Entry {
     }
 }
 
-/// What looking a name up says.
+/// The result of looking up a name.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Found {
-    /// What it leads to.
+    /// The thing that it refers to.
     Named(Named),
-    /// The number has a later life by now.
+    /// The number has a later lifetime by now.
     Stale,
-    /// Nothing is known by this name: never made, or freed long ago.
+    /// The name is not known: it was never given, or its memory was freed long ago.
     Unknown,
 }
 
-/// The lines of all numbers, and whose histories are behind.
+/// The entries of all numbers, and the numbers whose histories are behind.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     dense: Vec<Option<Entry>>,
@@ -135,7 +135,7 @@ impl Numbers {
         }
     }
 
-    /// What a number leads to, where that is a life.
+    /// Returns the lifetime that a number refers to, with its newest use.
     #[inline]
     fn newest_mut(&mut self, id: AllocId) -> Option<&mut Newest> {
         let entry = match self.dense.get_mut(id.index()) {
@@ -148,7 +148,7 @@ impl Numbers {
         }
     }
 
-    /// What a name leads to.
+    /// Returns the thing that a name refers to.
     #[inline]
     pub(super) fn find(&self, memory: Memory) -> Found {
         match self.entry(memory.id) {
@@ -158,7 +158,7 @@ impl Numbers {
         }
     }
 
-    /// The life that a number leads to, whatever its generation.
+    /// Returns the lifetime that a number refers to, whatever its generation.
     pub(super) fn life_of(&self, id: AllocId) -> Option<LifeId> {
         match self.entry(id)?.named() {
             Named::Life(life) | Named::Lease(life) => Some(life),
@@ -166,7 +166,8 @@ impl Numbers {
         }
     }
 
-    /// Makes a name lead somewhere; what the history lacks that its number led to.
+    /// Makes a name refer to something. If its number referred to a lifetime whose history is behind, returns the use
+    /// that this history lacks.
     #[must_use]
     pub(super) fn put(&mut self, memory: Memory, named: Named) -> Option<(LifeId, Use)> {
         let lacking = self.take(memory.id);
@@ -189,7 +190,8 @@ impl Numbers {
         lacking
     }
 
-    /// A number leads nowhere; what the history lacks that it led to.
+    /// Makes a number refer to nothing. If it referred to a lifetime whose history is behind, returns the use that this
+    /// history lacks.
     #[must_use]
     pub(super) fn remove(&mut self, id: AllocId) -> Option<(LifeId, Use)> {
         let lacking = self.take(id);
@@ -200,7 +202,8 @@ impl Numbers {
         lacking
     }
 
-    /// Whether an access of a stream, that learned something last at `learned`, repeats what it did before.
+    /// Returns `true` if an access by a stream repeats what the stream did before. `learned` is the position at which
+    /// the stream last learned something.
     #[inline]
     pub(super) fn is_repeated(&self, access: &Access, chain: ChainIndex, learned: Seq) -> bool {
         let Access { memory, act, part } = access;
@@ -230,7 +233,7 @@ impl Numbers {
         }
     }
 
-    /// The history of a life has this as its newest use, or begins with it: it may be repeated by the life's name.
+    /// Notes the newest use of a history, or its allocation. A later use by the name of the lifetime may repeat it.
     #[inline]
     pub(super) fn note(&mut self, memory: Memory, life: LifeId, Use { point, site }: Use) {
         if !matches!(self.find(memory), Found::Named(Named::Life(named)) if named == life) {
@@ -242,16 +245,17 @@ impl Numbers {
         *newest = Newest { life, is_there: true, act, behind: NONE, chain, stream, seq, op, place };
     }
 
-    /// The history of a life changes: what it lacks is handed out, and nothing repeats what was before.
+    /// Ends the repetition, because the history of the lifetime changes. Returns the use that the history lacks.
     #[inline]
     pub(super) fn end(&mut self, id: AllocId, life: LifeId) -> Option<Use> {
-        // One that is behind is there.
+        // An entry that is behind also has such a use.
         let newest = self.newest_mut(id).filter(|newest| newest.life == life && newest.is_there)?;
         newest.is_there = false;
         if newest.behind == NONE { None } else { self.take(id).map(|lacking| lacking.1) }
     }
 
-    /// What the history of the life lacks that a number leads to, if it is behind.
+    /// Returns the use that the history of the number's lifetime lacks, if that history is behind. It is then not
+    /// behind any more.
     pub(super) fn take(&mut self, id: AllocId) -> Option<(LifeId, Use)> {
         let newest = self.newest_mut(id).filter(|newest| newest.behind != NONE)?;
         let (at, lacking) = (std::mem::replace(&mut newest.behind, NONE), (newest.life, newest.newest()));
@@ -264,25 +268,25 @@ impl Numbers {
         Some(lacking)
     }
 
-    /// The number of one whose history is behind.
+    /// Returns a number whose history is behind.
     #[inline]
     pub(super) fn any_behind(&self) -> Option<AllocId> {
         self.behind.last().copied()
     }
 
-    /// Whether the history of the life is behind that a number leads to.
+    /// Returns `true` if a number refers to this lifetime and its history is behind.
     pub(super) fn is_behind(&self, id: AllocId, life: LifeId) -> bool {
         matches!(self.entry(id), Some(Entry { leads: Leads::Life(newest), .. })
             if newest.life == life && newest.behind != NONE)
     }
 
-    /// Where it is kept what the first number leads to, and how far behind that what each next one does.
+    /// Returns the address of the entry of the first number, and the distance in bytes from one entry to the next.
     #[inline]
     pub(super) fn places(&self) -> (*const u8, usize) {
         (self.dense.as_ptr().cast(), size_of::<Option<Entry>>())
     }
 
-    /// How many numbers there is room for.
+    /// Returns how many numbers there is room for.
     pub(super) fn len(&self) -> usize {
         self.dense.len() + self.sparse.len()
     }

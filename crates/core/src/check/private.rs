@@ -1,13 +1,13 @@
 //! Memory that only its owner stream has named.
 //!
-//! What a stream does to memory of its own is in order: the stream comes after all that it did. So a caller need not
-//! step it. It keeps a [`Header`] and counts the stream's positions by itself, until a step names the memory: then it
-//! [publishes](Checker::publish) the header. Nothing is lost by that: on one chain, and for all bytes, the history of
-//! an allocation is its birth, the last write, and the last read if that is later.
+//! A stream's own use of its memory is always in order, because the stream comes after everything that it did. So a
+//! caller need not step it. The caller keeps a [`Header`] and counts the stream's positions itself. Once a step names
+//! the memory, the caller [publishes](Checker::publish) the header. Nothing is lost: on one chain, and for all bytes,
+//! the history of an allocation is its allocation, the last write, and the last read if that is later.
 //!
-//! Before a step or a publication the checker has to know how far the streams are that it may ask about
-//! ([`Checker::advance`]): the stream of the step, the owner, and all streams before a step that takes their ends (a
-//! synchronisation of a device, an operation of the legacy default stream, the end of a process).
+//! Before a step or a publication, the checker must know the positions of all streams concerned ([`Checker::advance`]):
+//! the stream of the step, the owner, and all streams before a step that takes their ends (a synchronisation of a
+//! device, an operation of the legacy default stream, the end of a process).
 
 use super::answer::{StreamHandle, Wait};
 use super::checker::Checker;
@@ -25,24 +25,24 @@ pub struct Header {
     pub memory: Memory,
     /// Its pool.
     pub pool: PoolId,
-    /// The device that it is of.
+    /// Its device.
     pub device: DeviceId,
-    /// Its size, as asked for.
+    /// Its size, as requested.
     pub bytes: u64,
-    /// What the program calls it.
+    /// The program's name for it.
     pub name: Option<Name>,
-    /// Where its owner allocated it.
+    /// The allocation by its owner.
     pub born: Use,
     /// The owner's last write of all bytes.
     pub write: Option<Use>,
-    /// The owner's last read of all bytes, where it is after the last write.
+    /// The owner's last read of all bytes, if it comes after the last write.
     pub read: Option<Use>,
-    /// Where it was freed.
+    /// The free.
     pub free: Option<Use>,
 }
 
 impl Header {
-    /// An allocation without uses.
+    /// Makes a header without uses.
     pub fn new(memory: Memory, (pool, device): (PoolId, DeviceId), bytes: u64, name: Option<Name>, born: Use) -> Self {
         Header { memory, pool, device, bytes, name, born, write: None, read: None, free: None }
     }
@@ -55,15 +55,15 @@ impl Header {
         }
     }
 
-    /// The points that a free has to come after.
+    /// Returns the points that a free has to come after.
     fn points(&self) -> impl Iterator<Item = Point> {
         [Some(self.born), self.write, self.read].into_iter().flatten().map(|it| it.point)
     }
 }
 
 impl Checker {
-    /// Tells of an allocation that was private so far: from now on steps may name it. One that was freed is named by
-    /// what comes too late.
+    /// Makes an allocation that was private so far known to the checker: steps may name it from now on. It may be freed
+    /// already; a later operation that names it is then refused.
     pub fn publish(&mut self, header: &Header) {
         let Header { memory, pool, device, bytes, name, born, write, read, free } = *header;
         let exportable = self.is_exportable(pool);
@@ -77,12 +77,12 @@ impl Checker {
         }
     }
 
-    /// Frees a private allocation on another stream than its owner, as [`What::Free`](crate::op::What::Free) does:
-    /// where the stream comes after all that was done. Returns the point after which the memory is free. Waits that are
-    /// news are appended to `waits`.
+    /// Frees a private allocation on another stream than its owner's, as [`What::Free`](crate::op::What::Free) does, if
+    /// that stream comes after everything that was done to it. Returns the point after which the memory is free.
+    /// Appends new waits to `waits`.
     ///
-    /// None where that is not so, or a capture may forbid it, or the stream is of another device: then the allocation
-    /// is to be published, and the step by name judges it.
+    /// Returns `None` if the stream does not come after all that, if a capture may forbid the free, or if the stream is
+    /// of another device. The allocation must then be published, and the step by name judges the free.
     pub fn free_private(
         &mut self,
         at: (HostId, Place),
@@ -103,12 +103,13 @@ impl Checker {
         Some(point)
     }
 
-    /// Does what each operation of a stream does first: it comes after what its process knows, and after the legacy
-    /// default stream's last operation. A stream's private operations are to begin with this, and again after each
-    /// step in which the process learned something or which is the legacy default stream's. Returns the position that
-    /// they go on from. Waits that are news are appended to `waits`.
+    /// Does what each operation of a stream does first: the stream comes after what its process knows, and a blocking
+    /// stream after the legacy default stream's last operation. A stream's private operations must begin with this.
+    /// They must begin again after each step in which the process learned something, and after each step of the legacy
+    /// default stream. Returns the position from which the private operations go on. Appends new waits to `waits`.
     ///
-    /// None where the stream is captured, destroyed, or the legacy default stream: these have no private operations.
+    /// Returns `None` if the stream is captured, destroyed, or the legacy default stream. These have no private
+    /// operations.
     pub fn enter_private(&mut self, at: (HostId, Place), stream: StreamHandle, waits: &mut Vec<Wait>) -> Option<Seq> {
         if self.time.get(stream.0)?.role.standing() == Standing::Barrier {
             return None;

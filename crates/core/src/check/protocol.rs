@@ -1,7 +1,7 @@
-//! A launch of a graph: what it must find right, in which order that is looked at, and what it leaves.
+//! The protocol of a graph launch: what is checked, in which order, and what the launch leaves.
 //!
-//! Of several things that are wrong the first in this order is reported, by the library and by the checker of whole
-//! programs alike. Knows no streams and no tables: whoever keeps the lives says what is wrong with each.
+//! If several things are wrong, the first in this order is reported, by the library and by the checker of whole
+//! programs alike. Knows no streams and no tables: the owner of the lifetimes decides what is wrong with each.
 
 use crate::graph::{Demand, LastAct, NodeId};
 use crate::ids::Point;
@@ -9,29 +9,29 @@ use crate::life::{Fault, History, Kind, Site, Use};
 use crate::op::{Act, Part};
 use crate::order::Knows;
 
-/// A launch, as whoever keeps the lives that it has to do with sees it.
+/// A launch, as seen by the owner of the lifetimes that it concerns.
 pub trait Launch {
-    /// Why it is refused.
+    /// The type of a refusal.
     type Refused;
 
-    /// What launches before left is freed, or is freed by this launch.
+    /// Checks that memory that earlier launches left is freed, or is freed by this launch.
     fn check_unfreed(&self) -> Result<(), Self::Refused>;
 
-    /// What the launch frees by itself is freed in order (CUDA: `cudaGraphInstantiateFlagAutoFreeOnLaunch`).
+    /// Checks the order of the frees by the launch itself (CUDA: `cudaGraphInstantiateFlagAutoFreeOnLaunch`).
     fn check_auto_frees(&self) -> Result<(), Self::Refused>;
 
-    /// The memory of the summary's demand of this number is there, in the life that is meant, and what is done to it is
-    /// in order.
+    /// Checks the summary's demand with this number: the memory is live, in the lifetime that is meant, and the act on
+    /// it is in order.
     fn check_demand(&self, number: usize) -> Result<(), Self::Refused>;
 
-    /// What the graph was instantiated with is still there.
+    /// Checks that the lifetimes that the graph was instantiated with are still live.
     fn check_pins(&self) -> Result<(), Self::Refused>;
 
-    /// A demand is refused for another reason as well, or for the same.
+    /// Adds another reason to the refusal of a demand. It may be the same reason.
     fn join(&self, refused: &mut Self::Refused, also: Self::Refused);
 }
 
-/// Whether a launch with so many demands may be made.
+/// Checks that a launch with this number of demands may be made.
 ///
 /// # Errors
 /// The first thing that is wrong.
@@ -45,7 +45,7 @@ pub fn judge<L: Launch>(launch: &L, demands: usize) -> Result<(), L::Refused> {
     }
 }
 
-/// What a launch is refused for, with what else its demands miss.
+/// Adds what the other demands lack to a refusal.
 #[cold]
 fn with_the_rest<L: Launch>(launch: &L, demands: usize, mut refused: L::Refused) -> L::Refused {
     let all = (0..demands).filter_map(|number| launch.check_demand(number).err());
@@ -53,27 +53,28 @@ fn with_the_rest<L: Launch>(launch: &L, demands: usize, mut refused: L::Refused)
     refused
 }
 
-/// A launch that was submitted: where what its nodes did stands in the order.
+/// A submitted launch, and the points of the acts of its nodes.
 #[derive(Debug)]
 pub struct Launched<P> {
     /// The launch as a whole.
     pub whole: Use,
-    /// The point of a node, where the launch is more than one point ([`Lanes::point`](crate::graph::Lanes::point)).
+    /// The point of a node, if the launch is more than one point ([`Lanes::point`](crate::graph::Lanes::point)).
     pub point: P,
 }
 
 impl<P: Fn(NodeId) -> Option<Point>> Launched<P> {
-    /// What the launch did by itself.
+    /// Returns an act of the launch itself.
     pub fn by_itself(&self, act: Act) -> Use {
         Use { site: Site { act, ..self.whole.site }, ..self.whole }
     }
 
-    /// What one of its nodes did.
+    /// Returns an act of one of its nodes.
     pub fn by(&self, node: NodeId, act: Act) -> Use {
         Use { point: (self.point)(node).unwrap_or(self.whole.point), ..self.by_itself(act) }
     }
 
-    /// What a node did to the memory, left in its history by `add`; or its free, where it frees that.
+    /// Passes the last act of a node on some memory to `add`, for the history of that memory. If the act is a free,
+    /// returns it instead.
     pub fn leave(&self, last: &LastAct, add: impl FnOnce(Use)) -> Option<Use> {
         let done = self.by(last.node, last.act);
         if last.act == Act::Free {
@@ -85,25 +86,25 @@ impl<P: Fn(NodeId) -> Option<Point>> Launched<P> {
 }
 
 impl History {
-    /// Whether a launch that stands there may free by itself what a launch before it left (CUDA:
+    /// Checks that a launch by `who` may free by itself what an earlier launch left (CUDA:
     /// `cudaGraphInstantiateFlagAutoFreeOnLaunch`).
     ///
     /// # Errors
-    /// What it must come after and does not.
+    /// The order that the free lacks.
     pub fn check_auto_free(&self, who: &impl Knows) -> Result<(), Fault> {
         self.check_free(who).map_err(|fault| Fault { kind: Kind::AutoFreeBeforeUse, ..fault })
     }
 
-    /// Whether a launch that stands there may do to the memory what one of its demands says.
+    /// Checks that a launch by `who` may do to the memory what one of its demands says.
     ///
     /// # Errors
-    /// What it must come after and does not.
+    /// The order that the demand lacks.
     #[inline]
     pub fn check_demand(&self, demand: &Demand, who: &impl Knows, races: bool) -> Result<(), Fault> {
         self.check_use(demand.act, demand.part, who, races && !demand.may_share)
     }
 
-    /// Which of a demand's nodes, by its place among them, is the first that must come after the other side of a fault.
+    /// Returns the index of the first node of a demand that must come after the other side of a fault.
     pub fn first_to_blame(&self, demand: &Demand, fault: &Fault) -> usize {
         let has_to = |(_, part): &(NodeId, Part)| self.uses_of(*part).any(|earlier| *earlier == fault.earlier);
         demand.nodes.iter().position(has_to).unwrap_or(0)

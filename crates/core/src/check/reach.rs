@@ -1,10 +1,11 @@
-//! Whether a device may use memory of another: the pool that it is from, or its device, has to let it in.
+//! The access of devices to memory of other devices, which the memory's pool or device has to grant.
 //!
-//! Memory of a pool is asked about when the work is submitted, with what the pool grants then; memory that a capture
-//! allocates when the node that uses it is captured, with what the pool granted when the allocation was (CUDA: an alloc
-//! node keeps the access of its pool, whatever becomes of that). A pool takes access away at once: the host has to know
-//! that the uses under it have completed. Memory that exists at once is for kernels of other devices while these have
-//! access to its device; copies reach it anyhow. Knows lives and captures.
+//! For memory of a pool, a use is checked when the work is submitted, against what the pool grants then. For memory
+//! that a capture allocates, it is checked when the node that uses the memory is captured, against what the pool
+//! granted at the allocation (CUDA: an alloc node keeps the access of its pool, whatever becomes of the pool). A pool
+//! revokes access immediately, so the host must know that the uses under it have completed. Kernels of another device
+//! may use immediate allocations while their device has access to the owner's device; copies need no access. Knows
+//! lifetimes and captures.
 
 use std::collections::BTreeMap;
 
@@ -20,24 +21,25 @@ use crate::ids::{DeviceId, GraphId, PoolId};
 use crate::life::{Site, Use};
 use crate::op::{Access, Act, Memory, Reach, Space, Thing};
 
-/// When a pool has to let a device in: before the use, or earlier.
+/// The time before which a pool has to grant access, in words: the use, or the allocation in a capture.
 const NOW: &str = "first";
 const CAPTURED: &str = "before the memory is allocated in the capture";
 
-/// Memory of a pool or a device, for [`Checker::refuse_reach`].
+/// The memory of a pool or a device, for [`Checker::refuse_reach`].
 struct Lent {
     lender: Lender,
-    /// When the pool has to let the device in: before what.
+    /// The time before which the access has to be granted, in words.
     before: &'static str,
-    /// The device that it is of.
+    /// The device of the memory.
     owner: DeviceId,
     subject: Subject,
-    /// Where it was allocated.
+    /// The allocation.
     born: Site,
 }
 
 impl Checker {
-    /// Whether a use of memory has to ask what its pool grants to another device: for most that is seen at once.
+    /// Returns `true` if a use of memory may need access that the memory's pool or device grants. For most memory this
+    /// is decided at once.
     #[inline]
     pub(super) fn is_foreign(&self, source: &Source, stream_index: StreamIndex) -> bool {
         match *source {
@@ -48,8 +50,8 @@ impl Checker {
         }
     }
 
-    /// Whether the memory's pool or device lets a device do this: that of the stream that is at work, where no other
-    /// does it.
+    /// Checks that the memory's pool or device grants a device the access that an act needs. The device is that of the
+    /// current stream, unless `user` names another one.
     #[cold]
     pub(super) fn check_reach(&self, call: Call<'_>, target: Target, user: User, later: Site) -> Step {
         let life = self.lives.at(target.life);
@@ -71,7 +73,7 @@ impl Checker {
         let own = || self.time.stream(later.stream).map(|stream| stream.kept.device);
         let device = by.or_else(own).unwrap_or(owner);
         let is_let_in = |let_in: &LetIn| let_in.allows(device, later.act);
-        // A process takes what it imports into a pool of its own, of which nothing is known.
+        // A process imports into a pool of its own, about which nothing is known.
         if device == owner || target.is_lease || let_in.is_some_and(is_let_in) {
             return Ok(());
         }
@@ -80,10 +82,10 @@ impl Checker {
         self.refuse_reach(call, memory, device, later)
     }
 
-    /// Notes a use of memory, by a device, where its pool had to let that in.
+    /// Notes a use of memory by another device, which the memory's pool had to grant access.
     pub(super) fn note_foreign(&mut self, life: LifeId, device: DeviceId, used: Use) {
         let Source::Stream { pool, device: owner, .. } = self.lives.at(life).source else { return };
-        // What a pool that is gone granted stays as it is.
+        // The grants of a destroyed pool do not change any more, so uses under them need not be known.
         if owner != device && !self.is_gone(pool) {
             let known = self.foreign.entry((pool, device)).or_default();
             let at = (used.point.chain, used.site.act == Act::Write);
@@ -92,7 +94,8 @@ impl Checker {
         }
     }
 
-    /// Whether the host knows of all uses that a pool will not grant any more that they have completed.
+    /// Checks that the host knows that all uses have completed that need more access than the pool grants from now on
+    /// (`left`).
     pub(super) fn check_unused_foreign(&mut self, call: Call<'_>, pool: PoolId, device: DeviceId, left: Reach) -> Step {
         let base = self.time.base(call.op.host);
         let uses = self.foreign.get(&(pool, device)).into_iter().flat_map(BTreeMap::values);
@@ -107,15 +110,15 @@ impl Checker {
         Err(Box::new(Finding::in_use(&pool, &device.to_string(), cut, later)))
     }
 
-    /// Memory that a capture allocates now has what its pool grants now.
+    /// Keeps the access that a pool grants now, for memory that a capture allocates from it.
     pub(super) fn keep_access(&mut self, call: Call<'_>, stream_index: StreamIndex, memory: Memory, pool: PoolId) {
         let let_in = self.reach.get(&Lender::Pool(pool)).cloned().unwrap_or_default();
         let (owner, born) = (self.time.at(stream_index).kept.device, self.site(call, stream_index, Act::Allocate));
         self.graphs.kept.insert(memory, Kept { pool, owner, born: Site { op: 0, ..born }, let_in });
     }
 
-    /// As [`check_reach`](Self::check_reach), of memory that a capture allocates: the one which a stream is in, or one
-    /// before it, of a child perhaps.
+    /// As [`check_reach`](Self::check_reach), for memory that a capture allocates: the capture that the stream is in,
+    /// or an earlier one, for example that of a child.
     pub(super) fn check_node_reach(
         &self,
         call: Call<'_>,
@@ -149,7 +152,7 @@ impl Checker {
         Err(Box::new(Finding::no_access(subject, lender, by, self.act_side(call, born), self.act_side(call, later))))
     }
 
-    /// The memory that a node uses, for people.
+    /// Describes the memory that a node uses.
     pub(super) fn named_by_node(&self, call: Call<'_>, graph: GraphId, named: &Access, access: &NodeAccess) -> Subject {
         let node = match access.memory {
             NodeMemory::Own(alloc) => Some((graph, alloc)),

@@ -1,6 +1,6 @@
-//! What graphs and captures refuse, in words of the program that is checked.
+//! The refusals of graphs and captures, in words of the checked program.
 //!
-//! The cold half of `graphs.rs` and `captures.rs`: nothing here decides.
+//! Off the hot path of `graphs.rs` and `captures.rs`: nothing here decides.
 
 use super::checker::{Call, Checker, Refused, quiet};
 use super::finding::{Edge, Finding, Side, Spot, Subject};
@@ -20,7 +20,7 @@ const NOT_SUPPORTED: u32 = 801;
 const UPDATE_FAILURE: u32 = 910;
 
 impl Side {
-    /// What a node does to memory.
+    /// Describes the act of a node on memory.
     pub fn of_node(node: &NodeSite, names: &Names) -> Self {
         Side {
             verb: node.act.past().to_owned(),
@@ -36,7 +36,7 @@ impl Side {
     }
 }
 
-/// Of a program without a table of names.
+/// For a program without a table of names.
 impl From<&NodeSite> for Side {
     fn from(site: &NodeSite) -> Self {
         Side::of_node(site, &Names::default())
@@ -44,8 +44,8 @@ impl From<&NodeSite> for Side {
 }
 
 impl Finding {
-    /// Says what in a launch does it: a node, or the launch itself, which frees what one before it left (CUDA:
-    /// `cudaGraphInstantiateFlagAutoFreeOnLaunch`).
+    /// Adds to a finding about a launch what in the launch does it: a node, or the launch itself, which frees what an
+    /// earlier one left (CUDA: `cudaGraphInstantiateFlagAutoFreeOnLaunch`).
     pub fn in_launch(&mut self, node: Option<Side>) {
         let Some(node) = node else {
             return self.notes.push("the launch frees it by itself (auto free on launch)".to_owned());
@@ -56,8 +56,8 @@ impl Finding {
         }
     }
 
-    /// What a capture refuses, with streams by what `title` calls them; `begun` is where the capture began, if that is
-    /// known. Of a refused node see [`of_change`](Self::of_change).
+    /// Makes the finding of a refusal by a capture. `title` returns the name of a stream. `begun` is where the capture
+    /// began, if that is known. For a refused node see [`of_change`](Self::of_change).
     pub fn of_capture(error: &CaptureError, title: impl Fn(StreamId) -> String, begun: Option<Side>) -> Self {
         let kind = match error {
             CaptureError::Unjoined { .. } => Kind::CaptureUnjoined,
@@ -74,7 +74,7 @@ impl Finding {
         Finding { earlier: begun, code: Some(error.code()), ..finding }
     }
 
-    /// A graph refuses a change, with nodes by what `node` calls them.
+    /// Makes the finding of a refused change of a graph. `node` returns the name of a node.
     pub fn of_change(error: &GraphError, node: impl Fn(NodeId) -> String, names: &Names) -> Self {
         let (kind, help) = match error {
             GraphError::Copy(refused) => return Self::of_copy(refused, names),
@@ -95,7 +95,7 @@ impl Finding {
         Finding { code: Some(INVALID_VALUE), ..Finding::new(kind, error.titled(node, names), help) }
     }
 
-    /// A graph with memory nodes and fixed addresses was to be in two places.
+    /// Makes the finding of a graph with memory nodes and fixed addresses that is refused a second place.
     fn of_copy(refused: &CopyRefused, names: &Names) -> Self {
         let code = match refused.asked {
             Asked::Update | Asked::Updated => UPDATE_FAILURE,
@@ -105,13 +105,13 @@ impl Finding {
         Finding { earlier: Some(Side::of_node(&refused.node, names)), code: Some(code), ..finding }
     }
 
-    /// An instance is not updated.
+    /// Makes the finding of a refused update of an instance.
     pub fn of_update(refused: &UpdateRefused) -> Self {
         let finding = Finding::new(Kind::GraphRefused, refused.to_string(), "instantiate the changed graph");
         Finding { code: Some(UPDATE_FAILURE), ..finding }
     }
 
-    /// A graph is not instantiated, for another reason than the order of its nodes.
+    /// Makes the finding of a graph that is not instantiated, for another reason than the order of its nodes.
     pub fn of_draft(refusal: &Refusal) -> Self {
         let help = match refusal {
             Refusal::ChildTwice(_) => "build the child anew for its second place",
@@ -121,13 +121,14 @@ impl Finding {
         Finding::new(Kind::GraphRefused, refusal.to_string(), help)
     }
 
-    /// A graph names what an earlier launch of a graph left that is in it.
+    /// Makes the finding of a graph that names memory left by an earlier launch, although it contains the graph that
+    /// allocates this memory anew at each launch.
     pub fn made_anew(memory: &str) -> Self {
         let sentence = format!("{memory} is what an earlier launch left, and each launch of this graph makes it anew");
         Finding::new(Kind::GraphRefused, sentence, "name its alloc node in the graph")
     }
 
-    /// Memory of a graph with symbolic addresses is named where no instance of it is meant.
+    /// Makes the finding of a use of memory of a graph with symbolic addresses by a name that stands for no instance.
     pub fn symbolic(owner: &str) -> Self {
         let sentence = format!(
             "the addresses of {owner} are placed at each instantiation: its alloc nodes name no memory outside it"
@@ -136,15 +137,15 @@ impl Finding {
         Finding::new(Kind::GraphRefused, sentence, help)
     }
 
-    /// Memory that is no graph's is freed in a capture.
+    /// Makes the finding of a free, in a capture, of memory that does not belong to a graph.
     pub fn foreign_free(memory: &str) -> Self {
         let sentence = format!("{memory} is freed in a capture, but it is not memory of a graph");
         let help = "free it outside of the capture, or allocate it inside";
         Finding { code: Some(INVALID_VALUE), ..Finding::new(Kind::CaptureForeignFree, sentence, help) }
     }
 
-    /// An act on memory of an alloc node that no launch has allocated: `node` is what that is called, `by` is who acts
-    /// (`on stream 1`). `is_freed_again` says that each launch of its graph frees it.
+    /// Makes the finding of an act on memory of an alloc node that no launch has allocated. `node` is the name of that
+    /// memory, `by` is the party (`on stream 1`). `is_freed_again` is `true` if each launch of its graph frees it.
     pub fn not_launched(node: &str, act: Act, by: &str, is_freed_again: bool) -> Self {
         let verb = act.past();
         let (sentence, advice) = match is_freed_again {
@@ -157,8 +158,8 @@ impl Finding {
         Finding { code: Some(INVALID_VALUE), ..Finding::new(Kind::before_alloc(act), sentence, advice) }
     }
 
-    /// A graph is launched again on the stream `title`, and memory of its last launch is not freed: so many
-    /// allocations, one of which is `subject`, allocated there.
+    /// Makes the finding of a graph that is launched again on the stream `title` while memory of its last launch is not
+    /// freed. `count` is the number of such allocations. `subject` is one of them, with its allocation.
     pub fn unfreed(title: &str, subject: Option<(Subject, Side)>, count: usize) -> Self {
         let again = format!("a graph is launched again on {title}");
         let sentence = match &subject {
@@ -174,7 +175,7 @@ impl Finding {
         Finding { code: Some(INVALID_VALUE), ..finding }
     }
 
-    /// Two nodes of a graph without the path that they need.
+    /// Makes the finding of two nodes of a graph without the path that they need.
     pub fn of_graph(graph: GraphId, fault: &GraphFault, words: Words<'_>) -> Self {
         let side = |site: &NodeSite| Side::of_node(site, words.names);
         let mut finding = Finding::new(fault.kind, fault.sentence(words.names), fault.help(words));
@@ -232,7 +233,7 @@ impl Checker {
         self.change_refused(call, graph, error, later)
     }
 
-    /// The graph refuses a node or an edge.
+    /// Makes the refusal of a node or an edge by a graph.
     pub(super) fn graph_refused_at(&self, call: Call<'_>, graph: GraphId, error: GraphError) -> Refused {
         let later = match (is_of_free(&error), &error) {
             (true, _) => self.act_side(call, self.host_site(call, Act::Free)),
@@ -243,7 +244,7 @@ impl Checker {
     }
 
     fn change_refused(&self, call: Call<'_>, graph: GraphId, error: GraphError, later: Side) -> Refused {
-        // The graph that allocates the memory says which node frees it, if it is still there.
+        // If the graph that allocates the memory still exists, it knows which node frees the memory.
         let error = match error {
             GraphError::FreedByOther { alloc, owner, by } if owner == by => {
                 let owner = self.graphs.graphs.get(&owner).map(|owner| owner.graph.check_unfreed(alloc));
@@ -259,20 +260,21 @@ impl Checker {
         Box::new(Finding::of_change(&error, node, call.names).at(later))
     }
 
-    /// A graph names what an earlier launch of a graph left that is in it.
+    /// As [`Finding::made_anew`], for the current call.
     #[cold]
     pub(super) fn made_anew(&self, call: Call<'_>, pin: Pin, verb: &'static str) -> Refused {
         let name = call.names.title(Thing::Memory(Memory { id: pin.id, generation: pin.generation }));
         Box::new(Finding::made_anew(&name).at(self.side(call, self.host_site(call, Act::Read), verb)))
     }
 
-    /// Where the capture began, if it goes on, that an error names or is in the way of a stream.
+    /// Returns where the capture that an error concerns began, if it is in progress.
     fn capture_begun(&self, error: &CaptureError, stream: StreamId) -> Option<Site> {
         let capture = error.capture(&self.graphs.captures, stream)?;
         self.graphs.captures.begun(capture)
     }
 
-    /// Captures that never end, so that what they declared never runs; why one became invalid was said then.
+    /// Reports captures that never end, so that their work never runs. An invalid capture was reported when it became
+    /// invalid.
     pub(super) fn find_open_captures(&mut self, call: Call<'_>) {
         let mut open: Vec<Site> = self.graphs.captures.all_begun().collect();
         open.sort_unstable_by_key(|site| site.stream);
@@ -280,7 +282,7 @@ impl Checker {
         self.more.extend(said);
     }
 
-    /// A capture was begun, and no end of it will come.
+    /// Makes the finding of a capture that never ends.
     pub(super) fn never_ends(&self, call: Call<'_>, begun: Site) -> Finding {
         let sentence = format!("the capture of {} never ends: no graph is made of it", self.title(call, begun.stream));
         let mut finding = Finding::new(Kind::CaptureState, sentence, "end it after the work that is to be captured");
@@ -288,7 +290,7 @@ impl Checker {
         finding
     }
 
-    /// What a capture refuses, in the program's own names.
+    /// Makes the refusal of a call by a capture, in the program's own names.
     #[cold]
     pub(super) fn capture_refused(&self, call: Call<'_>, error: CaptureError, stream: StreamId) -> Refused {
         if let CaptureError::Invalidated(_) = error {
@@ -327,7 +329,7 @@ mod tests {
     use crate::ids::NodeId;
     use crate::op::Place;
 
-    /// The launch and its node stand on one line, and where places are left out, the node's is, too.
+    /// Checks that the launch and its node are on one line. If places are left out, so is the node's.
     #[test]
     fn a_side_in_a_launch_names_both() {
         let mut names = Names::new();

@@ -1,9 +1,9 @@
-//! Memory that processes share: offered by one, held by others, freed by the owner last.
+//! Memory that processes share: one exports it, others hold it by leases, and the owner frees it last.
 //!
-//! An importer's uses are uses of the owner's allocation. Its free ends its hold only, must come after its own uses,
-//! and must come before the owner's free (CUDA: "imported memory must be freed from all importing processes before
-//! being freed in the exporting process"). An owner that drops its memory instead waits for no process: the life ends
-//! with its last holder. Knows lives and threads.
+//! An importer's uses are uses of the owner's allocation. An importer's free ends only its lease. That free must come
+//! after the importer's own uses and before the owner's free (CUDA: "imported memory must be freed from all importing
+//! processes before being freed in the exporting process"). An owner that drops its memory waits for no process: the
+//! lifetime ends with its last holder. Knows lifetimes and threads.
 
 use super::checker::{Call, Checker, Refused, Step, quiet};
 use super::finding::Finding;
@@ -15,7 +15,7 @@ use crate::life::{History, Kind, Site, Use};
 use crate::op::{Act, Memory};
 
 impl Checker {
-    /// Offers memory to other processes.
+    /// Exports memory to other processes by a ticket.
     pub(super) fn export(&mut self, call: Call<'_>, memory: Memory, ticket: TicketId) -> Step {
         let site = self.host_site(call, Act::Read);
         let target = self.resolve(call, memory, site)?;
@@ -41,14 +41,14 @@ impl Checker {
         Ok(())
     }
 
-    /// Takes an offer. That waits for nothing: whatever the exporting thread did not know to have completed, the
-    /// importer's uses must come after by other means.
+    /// Imports memory by a ticket. This waits for nothing. The importer's uses must come by other means after
+    /// everything that the exporting thread did not know to have completed.
     pub(super) fn import(&mut self, call: Call<'_>, ticket: TicketId, memory: Memory) -> Step {
         let site = self.host_site(call, Act::Allocate);
         if self.lives.void_tickets.contains(&ticket) {
             return Err(quiet());
         }
-        // Each is good for one import.
+        // A ticket is good for one import.
         let Some(Ticket { life, known }) = self.lives.tickets.remove(&ticket) else {
             let help =
                 "import it once, after it is exported and before the owner frees it; export again for each importer";
@@ -74,7 +74,7 @@ impl Checker {
         Ok(())
     }
 
-    /// The importer frees what it holds, on a stream of its own.
+    /// Frees an import on a stream of the importer.
     pub(super) fn release(&mut self, call: Call<'_>, stream_index: StreamIndex, memory: Memory, life: LifeId) -> Step {
         let site = self.site(call, stream_index, Act::Free);
         let chain = &self.time.at(stream_index).chain;
@@ -87,7 +87,7 @@ impl Checker {
         Ok(())
     }
 
-    /// The importer frees what it holds, at once.
+    /// Frees an import immediately.
     pub(super) fn release_now(&mut self, call: Call<'_>, memory: Memory, life: LifeId) -> Step {
         let site = self.host_site(call, Act::Free);
         let base = self.time.base(call.op.host);
@@ -99,8 +99,8 @@ impl Checker {
         Ok(())
     }
 
-    /// The importer lets go: after everything declared so far, and after what its thread knows. Where another process
-    /// says it, as an exporter's trace does, the hold is known to have ended.
+    /// Drops an import: after everything declared so far, and after what the importer's thread knows. If another
+    /// process says so, as an exporter's trace does, the lease is known to have ended.
     pub(super) fn drop_lease(&mut self, call: Call<'_>, memory: Memory, life: LifeId, site: Site) {
         let (host, lease) = (call.op.host, self.lives.lease_mut(life, memory));
         let is_own = lease.is_some_and(|lease| lease.process == self.time.process(host));
@@ -108,7 +108,7 @@ impl Checker {
         self.end_lease(memory, life, Use { point, site });
     }
 
-    /// A hold ends at a point that the owner's free must come after.
+    /// Ends a lease at a point that the owner's free must come after.
     pub(super) fn end_lease(&mut self, memory: Memory, life: LifeId, by: Use) {
         let held = self.lives.at_mut(life);
         held.leases.retain(|lease| lease.memory != memory);
@@ -123,7 +123,7 @@ impl Checker {
         }
     }
 
-    /// The owner frees last.
+    /// Checks that all leases have ended, because the owner frees last.
     pub(super) fn check_leases(&mut self, call: Call<'_>, life: LifeId, later: Site) -> Step {
         let Some(lease) = self.lives.at(life).leases.first().cloned() else { return Ok(()) };
         self.lives.at_mut(life).is_doubtful = true;

@@ -1,12 +1,12 @@
-//! Streams and processes of the program that is checked: their chains, and enough of their past to explain.
+//! The streams and processes of the checked program: their chains, and enough of their past to explain findings.
 //!
-//! The order is that of [`Streams`]; the host threads of a process are one timeline, since the locks, channels and
-//! joins between them are not seen. Each stream remembers its last operations and the last synchronisations by which it
-//! learned something. What it remembers is bounded: an explanation may lack a line for something long ago, a verdict
-//! never depends on it.
+//! The order is that of [`Streams`]. The host threads of a process are one timeline, because the locks, channels and
+//! joins between them are not visible. Each stream remembers its last operations and the last synchronisations from
+//! which it learned something. This past is bounded: an explanation may lack a line for something long ago, but no
+//! verdict depends on it.
 //!
-//! Knows no memory, no event and no graph. Invariant **flat**: what is kept grows with the streams and processes that
-//! live, not with the operations.
+//! Knows no memory, no event and no graph. Invariant **flat**: the state grows with the live streams and processes, not
+//! with the operations.
 
 use std::sync::Arc;
 
@@ -21,37 +21,37 @@ use crate::order::{self, Base, Chain, HomeNumber, Host, Snapshot, Streams, op_at
 
 pub(super) use crate::order::StreamIndex;
 
-/// How many operations of a stream can still be shown.
+/// The number of operations of a stream that can still be shown.
 const RECENT: usize = 8;
-/// How many synchronisations of a stream or process can still be shown.
+/// The number of synchronisations of a stream or process that can still be shown.
 const LEARNED: usize = 8;
 /// The position of an operation that was withdrawn.
 const WITHDRAWN: Seq = Seq::MAX;
-/// How many destroyed streams can still be shown.
+/// The number of destroyed streams that can still be shown.
 const ENDED: usize = 256;
 
-/// A synchronisation that was news to its stream or process.
+/// A synchronisation from which its stream or process learned something.
 #[derive(Clone, Debug)]
 pub(super) struct Learned {
-    /// What was learned.
+    /// The snapshot that was learned.
     pub(super) what: Snapshot,
-    /// In the past: `waited for`, `synchronized`.
+    /// The verb, in the past: `waited for`, `synchronized`.
     pub(super) verb: &'static str,
-    /// Where the record was made, if it was one.
+    /// The record, if it was a wait or a synchronisation for an event.
     pub(super) recorded: Option<Site>,
-    /// Where it was learned.
+    /// The synchronisation.
     pub(super) site: Site,
 }
 
-/// One stream that lives.
+/// A live stream.
 pub(super) type Stream = order::Stream<Past>;
 
-/// What is remembered of it.
+/// The past of a stream that is remembered.
 #[derive(Debug)]
 pub(super) struct Past {
     pub(super) id: StreamId,
     pub(super) device: DeviceId,
-    /// How many operations it had.
+    /// The number of its operations.
     pub(super) ops: u64,
     pub(super) name: Option<Name>,
     recent: Ring<Recent, RECENT>,
@@ -61,11 +61,11 @@ pub(super) struct Past {
 /// An operation of a stream that can still be shown.
 #[derive(Clone, Copy, Debug)]
 struct Recent {
-    /// The position after it.
+    /// The position of the stream after it.
     seq: Seq,
-    /// What was done, in the past.
+    /// The verb, in the past.
     verb: &'static str,
-    /// The how many-th operation of the stream it is.
+    /// The number of the operation in its stream.
     op: u64,
     place: Place,
 }
@@ -74,13 +74,13 @@ struct Recent {
 #[derive(Debug)]
 struct Ended {
     id: StreamId,
-    /// Where it was destroyed.
+    /// The destruction.
     site: Site,
     name: Option<Name>,
 }
 
 impl Stream {
-    /// Takes the number of an operation that is done, and remembers it.
+    /// Counts an operation that is done, and remembers it.
     #[inline]
     pub(super) fn note(&mut self, verb: &'static str, place: Place) {
         let seq = self.chain.seq();
@@ -88,12 +88,12 @@ impl Stream {
         self.kept.recent.push(Recent { seq, verb, op: self.kept.ops, place });
     }
 
-    /// Whether every operation that it ever had is still remembered.
+    /// Returns `true` if all its operations are still remembered.
     pub(super) fn remembers_all(&self) -> bool {
         self.kept.ops <= RECENT as u64
     }
 
-    /// The newest operation that is still remembered at or before a position: what it was, its number, its place.
+    /// Returns the newest remembered operation at or before a position: its verb, its number and its place.
     pub(super) fn newest(&self, seq: Seq) -> Option<(&'static str, u64, Place)> {
         let before = self.kept.recent.iter().filter(|it| it.seq <= seq && it.seq < WITHDRAWN).last();
         before.map(|&Recent { verb, op, place, .. }| (verb, op, place))
@@ -105,7 +105,7 @@ impl Stream {
 struct Process {
     id: ProcessId,
     host: Host,
-    /// Their own acts on memory.
+    /// The chain of their own acts on memory.
     chain: Chain,
     learned: Ring<Learned, LEARNED>,
 }
@@ -113,35 +113,36 @@ struct Process {
 /// Streams and processes: see the module.
 #[derive(Debug, Default)]
 pub(super) struct Timeline {
-    /// Where a stream that lives is in the table.
+    /// The index of each live stream in the table.
     stream_indices: FxHashMap<StreamId, StreamIndex>,
-    /// The stream that was looked for last, if it lives.
+    /// The stream that was looked up last, if it is live.
     last_seat: Option<(StreamId, StreamIndex)>,
     pub(super) streams: Streams<Past>,
     /// The process and the device of each home.
     homes: Vec<(ProcessId, DeviceId)>,
     processes: Vec<Process>,
-    /// Where each process is among those.
+    /// The index of each process in `processes`.
     process_numbers: FxHashMap<ProcessId, usize>,
-    /// Which of them each thread is of.
+    /// The index of each thread's process.
     hosts: FxHashMap<HostId, usize>,
-    /// The thread that called last: nearly always the one that calls next.
+    /// The thread that called last, which is nearly always the one that calls next.
     last_host: Option<(HostId, usize)>,
-    /// Streams that ended: those that can still be shown, and below which number every stream was made.
+    /// The destroyed streams that can still be shown.
     ended: Ring<Ended, ENDED>,
+    /// All created streams have numbers below this one.
     made: u32,
     hosts_made: u64,
-    /// What the step at hand does.
+    /// The answer to the current step.
     pub(super) answer: Answer,
 }
 
 impl Timeline {
-    /// The process that a thread is of.
+    /// Returns the process of a thread.
     pub(super) fn process(&self, host: HostId) -> ProcessId {
         self.hosts.get(&host).map_or(ProcessId(0), |at| self.processes[*at].id)
     }
 
-    /// Where the process of a thread is.
+    /// Returns the index of a thread's process. A new thread belongs to process 0.
     fn process_at(&mut self, host: HostId) -> usize {
         match self.hosts.get(&host) {
             Some(at) => *at,
@@ -149,7 +150,7 @@ impl Timeline {
         }
     }
 
-    /// As [`process_at`](Self::process_at), of the thread that calls.
+    /// As [`process_at`](Self::process_at), for the calling thread.
     #[inline]
     fn process_of(&mut self, host: HostId) -> usize {
         match self.last_host {
@@ -162,24 +163,23 @@ impl Timeline {
         }
     }
 
-    /// The process of a thread.
     fn process_mut(&mut self, host: HostId) -> &mut Process {
         let at = self.process_at(host);
         &mut self.processes[at]
     }
 
-    /// What the process of a thread that has called knows.
+    /// Returns the knowledge of a thread's process, if the thread has called before.
     pub(super) fn base_of(&self, host: HostId) -> Option<&Base> {
         Some(self.processes[*self.hosts.get(&host)?].host.base())
     }
 
-    /// What the process of a thread learned, from the oldest that is remembered.
+    /// Returns the remembered synchronisations of a thread's process, the oldest first.
     pub(super) fn learned_by(&self, host: HostId) -> impl Iterator<Item = &Learned> {
         let process = self.hosts.get(&host).map(|at| &self.processes[*at]);
         process.into_iter().flat_map(|process| process.learned.iter())
     }
 
-    /// A thread of a process begins. Where the process is among those that are known.
+    /// Starts a thread of a process. Returns the index of the process.
     pub(super) fn start_host(&mut self, host: HostId, id: ProcessId) -> usize {
         let at = *self.process_numbers.entry(id).or_insert_with(|| {
             self.hosts_made += 1;
@@ -195,18 +195,18 @@ impl Timeline {
         at
     }
 
-    /// The streams of a thread's process that live.
+    /// Returns the live streams of a thread's process.
     pub(super) fn streams_of(&self, host: HostId) -> impl Iterator<Item = &Stream> {
         let process = self.process(host);
         self.streams.iter().filter(move |stream| self.homes[stream.home].0 == process)
     }
 
-    /// What the process of a thread knows.
+    /// Returns the knowledge of a thread's process.
     pub(super) fn base(&mut self, host: HostId) -> Arc<Base> {
         Arc::clone(self.process_mut(host).host.base())
     }
 
-    /// The point of something that a thread does itself; what its process submits later comes after it.
+    /// Returns the point of an act of a thread itself. What its process submits later comes after it.
     pub(super) fn act(&mut self, host: HostId) -> Point {
         let process = self.process_mut(host);
         process.chain.learn_base(process.host.base());
@@ -228,7 +228,7 @@ impl Timeline {
         })
     }
 
-    /// Makes a stream; one of this number that lives ends.
+    /// Creates a stream. A live stream with this number ends.
     pub(super) fn create(&mut self, host: HostId, stream: StreamId, role: StreamRole, device: DeviceId) {
         self.destroy(stream, Site::default());
         let base = self.base(host);
@@ -241,7 +241,7 @@ impl Timeline {
         answer.tell(|done| done.opened.extend(streams.get(stream_index).map(|stream| stream.chain.last())));
     }
 
-    /// Ends a stream; its work stays in the order.
+    /// Destroys a stream. Its work stays in the order.
     pub(super) fn destroy(&mut self, id: StreamId, site: Site) {
         let Some(stream_index) = self.stream_indices.remove(&id) else { return };
         self.last_seat = None;
@@ -250,13 +250,14 @@ impl Timeline {
         self.ended.push(Ended { id, site, name: stream.kept.name });
     }
 
-    /// The device of a stream that lives, where the program has several.
+    /// Returns the device of a live stream, if the program has several devices.
     pub(super) fn device_among(&self, id: StreamId) -> Option<DeviceId> {
         let is_alone = self.homes.iter().all(|home| home.1 == self.homes[0].1);
         self.stream(id).map(|stream| stream.kept.device).filter(|_| !is_alone)
     }
 
-    /// Later work of a stream comes after all work so far of another; where that has ended, of all that have.
+    /// Puts later work of a stream after all work so far of another one. If that one is destroyed, puts it after all
+    /// destroyed streams of the home.
     pub(super) fn follow(&mut self, stream_index: StreamIndex, other: Option<StreamIndex>) {
         match other {
             Some(other) => {
@@ -270,13 +271,13 @@ impl Timeline {
         }
     }
 
-    /// A stream that lives.
+    /// Returns a live stream.
     #[inline]
     pub(super) fn stream(&self, id: StreamId) -> Option<&Stream> {
         self.streams.get(*self.stream_indices.get(&id)?)
     }
 
-    /// The stream that was entered last with this index.
+    /// Returns the stream with an index that was entered.
     #[inline]
     pub(super) fn at(&self, stream_index: StreamIndex) -> &Stream {
         self.streams.get(stream_index).expect("a stream_index that was entered is taken")
@@ -287,14 +288,15 @@ impl Timeline {
         self.streams.get_mut(stream_index).expect("a stream_index that was entered is taken")
     }
 
-    /// Whether there was a stream of this number, and if it is remembered, where it ended and what it was called.
+    /// Returns `Some` if there was a stream with this number. If its end is still remembered, the value has the
+    /// destruction and the stream's name.
     pub(super) fn was(&self, id: StreamId) -> Option<Option<(Site, Option<Name>)>> {
         let found = self.ended.iter().filter(|it| it.id == id).last().map(|it| (it.site, it.name));
         (id.0 < self.made).then_some(found)
     }
 
-    /// What every operation of a stream does first: the stream learns what the process knows, and the rules of default
-    /// streams apply. The legacy default stream of process 0 and device 0 is there without being made.
+    /// Runs before every operation of a stream: the stream learns what the process knows, and the rule of the default
+    /// streams applies. The legacy default stream of the first device exists without being created.
     #[inline]
     pub(super) fn enter(&mut self, host: HostId, id: StreamId) -> Option<StreamIndex> {
         let process = self.process_of(host);
@@ -303,22 +305,22 @@ impl Timeline {
         Some(stream_index)
     }
 
-    /// As [`enter`](Self::enter), of a stream by its place, and a process by its own.
+    /// As [`enter`](Self::enter), for the indices of a stream and a process.
     #[inline]
     fn enter_at(&mut self, process: usize, stream_index: StreamIndex) {
         let Timeline { streams, processes, answer, .. } = self;
         streams.enter(stream_index, processes[process].host.base(), |point| answer.waits(point));
     }
 
-    /// As [`enter`](Self::enter), of a stream by its place. Nothing where no stream lives there.
+    /// As [`enter`](Self::enter), for the index of a stream. Does nothing if no stream is live there.
     #[inline]
     pub(super) fn enter_seat(&mut self, host: HostId, stream_index: StreamIndex) {
         let process = self.process_of(host);
         self.enter_at(process, stream_index);
     }
 
-    /// Where a stream is, for what is no operation of it: a synchronisation, a query, a wait that is none. The stream
-    /// learns nothing by that.
+    /// Returns the index of a stream, for a call that is not an operation of it: a synchronisation, a query, a wait for
+    /// nothing. The stream learns nothing from that.
     #[inline]
     pub(super) fn look(&mut self, host: HostId, id: StreamId) -> Option<StreamIndex> {
         match self.last_seat {
@@ -336,7 +338,7 @@ impl Timeline {
         Some(stream_index)
     }
 
-    /// The legacy default stream of process 0 and device 0, if that is meant and it was never made.
+    /// Creates the legacy default stream of the first device, if `id` means it and it was never created.
     #[cold]
     fn default_stream(&mut self, host: HostId, id: StreamId) -> Option<StreamIndex> {
         if id != StreamId::LEGACY || self.was(id).is_some_and(|it| it.is_some()) {
@@ -346,14 +348,14 @@ impl Timeline {
         self.stream_indices.get(&id).copied()
     }
 
-    /// An operation of a stream is done: it has its number, and is remembered.
+    /// Counts an operation of a stream that is done, remembers it, and leaves the stream.
     #[inline]
     pub(super) fn done(&mut self, stream_index: StreamIndex, verb: &'static str, place: Place) {
         self.at_mut(stream_index).note(verb, place);
         self.streams.leave(stream_index);
     }
 
-    /// The index of a stream that lives.
+    /// Returns the index of a live stream.
     #[inline]
     pub(super) fn stream_index(&self, id: StreamId) -> Option<StreamIndex> {
         match self.last_seat {
@@ -362,18 +364,18 @@ impl Timeline {
         }
     }
 
-    /// The next operation of a stream may be withdrawn.
+    /// Marks the next operation of a stream as one that may be withdrawn.
     pub(super) fn begin(&mut self, stream_index: StreamIndex) {
         self.streams.begin(stream_index);
     }
 
-    /// A launch of the stream that might have been withdrawn cannot be any more.
+    /// Confirms the launch of a stream that might have been withdrawn.
     #[inline]
     pub(super) fn confirm(&mut self, stream_index: StreamIndex) {
         self.streams.confirm(stream_index);
     }
 
-    /// The last launch of the stream is withdrawn: it is not shown any more.
+    /// Withdraws the last launch of a stream, which is then not shown any more.
     pub(super) fn withdraw(&mut self, stream_index: StreamIndex) {
         self.streams.withdraw(stream_index);
         if let Some(stream) = self.streams.get_mut(stream_index)
@@ -383,12 +385,12 @@ impl Timeline {
         }
     }
 
-    /// As [`withdraw`](Self::withdraw), of an operation that was never shown.
+    /// As [`withdraw`](Self::withdraw), for an operation that was never shown.
     pub(super) fn release(&mut self, stream_index: StreamIndex) {
         self.streams.withdraw(stream_index);
     }
 
-    /// All operations of a stream up to a position are done.
+    /// Notes that all operations of a stream up to a position are done.
     pub(super) fn advance(&mut self, stream_index: StreamIndex, position: Seq) {
         let Some(stream) = self.streams.get_mut(stream_index).filter(|stream| position >= stream.chain.seq()) else {
             return;
@@ -403,19 +405,19 @@ impl Timeline {
         self.streams.confirm(stream_index);
     }
 
-    /// The stream whose last launch may be withdrawn and has this point.
+    /// Returns the stream whose last launch may be withdrawn and has this point.
     pub(super) fn unconfirmed_at(&self, point: Point) -> Option<StreamIndex> {
         let stream = self.streams.iter().find(|stream| stream.may_withdraw(point))?;
         self.stream_index(stream.kept.id)
     }
 
-    /// The stream with an index, if one lives.
+    /// Returns the stream with an index, if it is live.
     #[inline]
     pub(super) fn get(&self, stream_index: StreamIndex) -> Option<&Stream> {
         self.streams.get(stream_index)
     }
 
-    /// A stream waits for a snapshot. Whether that was news.
+    /// Makes a stream wait for a snapshot. Returns `true` if that was new.
     pub(super) fn wait(&mut self, stream_index: StreamIndex, snapshot: &Snapshot) -> bool {
         let is_news = self.at_mut(stream_index).chain.wait(snapshot);
         if is_news {
@@ -424,14 +426,15 @@ impl Timeline {
         is_news
     }
 
-    /// A node of a graph that is launched on a stream waits for a snapshot.
+    /// Adds to the answer the wait of a node in a graph that is launched on a stream, if the stream does not know the
+    /// snapshot.
     pub(super) fn tell_wait_of_node(&mut self, stream_index: StreamIndex, node: NodeId, snapshot: &Snapshot) {
         if !self.at(stream_index).chain.knows_of(snapshot) {
             self.answer.tell(|done| done.waits.push(Wait { point: snapshot.point(), node: Some(node) }));
         }
     }
 
-    /// A thread learned that a snapshot has completed.
+    /// Notes that a thread knows that a snapshot has completed.
     pub(super) fn learn(&mut self, host: HostId, learned: Learned) {
         let process = self.process_mut(host);
         if process.host.learn(&learned.what) {
@@ -441,7 +444,7 @@ impl Timeline {
         }
     }
 
-    /// A thread waited for all streams of its process.
+    /// Notes that a thread waited for the streams of its process: of one device, or of all devices.
     pub(super) fn learn_all(&mut self, host: HostId, device: Option<DeviceId>, site: Site) {
         let at = self.process_at(host);
         let (homes, id) = (&self.homes, self.processes[at].id);
@@ -468,13 +471,13 @@ impl Timeline {
         }
     }
 
-    /// The process of one thread learned what that of another knows.
+    /// Gives the knowledge of one thread's process to another thread's process.
     pub(super) fn tell(&mut self, from: HostId, to: HostId) {
         let base = self.base(from);
         self.learn_base(to, &base);
     }
 
-    /// The process of a thread learned what another knew once.
+    /// Gives earlier knowledge of another process to a thread's process.
     pub(super) fn learn_base(&mut self, host: HostId, base: &Base) {
         let at = self.process_at(host);
         let (host, answer) = (&mut self.processes[at].host, &mut self.answer);
@@ -482,36 +485,37 @@ impl Timeline {
         host.learn_base(base);
     }
 
-    /// Whether everything to come, in any stream, is after a point: there is one process, and it knows.
+    /// Returns `true` if everything to come, in any stream, comes after a point: there is one process, and it knows
+    /// that the point has completed.
     pub(super) fn is_settled(&self, point: Point) -> bool {
         self.processes.len() == 1 && self.processes[0].host.base().covers(point)
     }
 
-    /// A chain number for a party that is no stream; see [`ChainIndices::open`].
+    /// Opens a chain for a party that is not a stream: see [`ChainIndices::open`](order::ChainIndices::open).
     pub(super) fn open_chain(&mut self) -> (ChainIndex, Seq) {
         let (chain, seq) = self.streams.chain_indices.open(|_| false);
         self.answer.tell(|done| done.opened.push(Point { chain, seq: seq + 1 }));
         (chain, seq)
     }
 
-    /// A chain that was opened so ends.
+    /// Closes a chain from [`open_chain`](Self::open_chain).
     pub(super) fn close_chain(&mut self, last: Point) {
         self.answer.tell(|done| done.closed.push(last));
         self.streams.chain_indices.close(last);
     }
 
-    /// Whether work of a stream waits for the legacy default stream of a home, and the other way round.
+    /// Returns `true` if a stream and the legacy default stream of a home wait for each other.
     pub(super) fn is_blocking(&self, id: StreamId, home: usize) -> bool {
         self.stream(id).is_some_and(|stream| stream.home == home && stream.role.standing() == Standing::Tied)
     }
 
-    /// How many streams live, and how many chain numbers are in use or waiting to be used again.
+    /// Returns the number of live streams, and of chain indices in use or to be used again.
     pub(super) fn entries(&self) -> usize {
         self.stream_indices.len() + self.streams.chain_indices.len()
     }
 }
 
-/// The last few of something, the oldest overwritten.
+/// The last few items. A new one overwrites the oldest.
 #[derive(Debug)]
 pub(super) struct Ring<T, const N: usize> {
     items: Vec<T>,
@@ -535,13 +539,13 @@ impl<T, const N: usize> Ring<T, N> {
         self.next = (self.next + 1) % N;
     }
 
-    /// The newest.
+    /// Returns the newest item.
     pub(super) fn last_mut(&mut self) -> Option<&mut T> {
         let newest = self.next.checked_sub(1).unwrap_or(N - 1);
         self.items.get_mut(newest)
     }
 
-    /// From the oldest to the newest.
+    /// Returns the items from the oldest to the newest.
     pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
         let split = if self.items.len() < N { 0 } else { self.next };
         self.items[split..].iter().chain(&self.items[..split])

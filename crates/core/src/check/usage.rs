@@ -1,8 +1,8 @@
-//! Memory is allocated, used and freed.
+//! Allocations, uses and frees of memory.
 //!
-//! Each operation asks the history of the life that it names whether it comes after what it has to come after; if so it
-//! takes its point and becomes a part of the history. Knows streams, threads and lives; work of captured streams is
-//! handed to `graphs.rs`.
+//! An operation asks the history of the lifetime that it names whether it comes after everything that it must come
+//! after. If so, it takes its point and becomes part of the history. Knows streams, threads and lifetimes. Work of
+//! captured streams goes to `captures.rs`.
 
 use std::collections::BTreeMap;
 
@@ -20,26 +20,26 @@ use crate::life::{Kind, Site, Use};
 use crate::op::{Access, Act, Memory, Name, Part, Space, Trust, What, aliased_with, find_aliased};
 use crate::order::{Knows, Learns};
 
-/// The point of something that all streams come after.
+/// A point that all streams come after.
 pub(super) const ALWAYS: Point = Point { chain: ChainIndex(0), seq: 0 };
 
-/// Whether an access may be of a launch that repeats another. A launch of several accesses that writes is none: it may
-/// name the bytes that it writes more than once.
+/// Returns `true` if an access may belong to a launch that repeats another one. A launch of several accesses that
+/// writes does not, because it may name the bytes that it writes more than once.
 #[inline]
 fn may_repeat(access: &Access, is_one: bool) -> bool {
     is_one || access.act == Act::Read
 }
 
-/// What an access leads to, once looked up.
+/// The lifetime that an access refers to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) life: LifeId,
-    /// Whether by an import.
+    /// `true` if the access is by an import.
     pub(super) is_lease: bool,
 }
 
 impl Checker {
-    /// Memory exists from the stream's next point on.
+    /// Allocates memory that is live from the stream's next point on.
     pub(super) fn alloc(
         &mut self,
         call: Call<'_>,
@@ -65,7 +65,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Memory exists at once.
+    /// Allocates memory immediately.
     pub(super) fn alloc_now(
         &mut self,
         call: Call<'_>,
@@ -86,7 +86,7 @@ impl Checker {
         life
     }
 
-    /// What a program calls memory.
+    /// Gives memory a name of the program.
     pub(super) fn rename(&mut self, memory: Memory, name: Name) {
         match self.lives.find(memory) {
             Found::Named(Named::Life(life) | Named::Lease(life)) => {
@@ -97,7 +97,7 @@ impl Checker {
         }
     }
 
-    /// Work of a stream uses memory.
+    /// Launches work of a stream that uses memory.
     #[inline]
     pub(super) fn launch(
         &mut self,
@@ -118,7 +118,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A stream copies or sets bytes.
+    /// Copies or sets bytes on a stream.
     pub(super) fn copy(&mut self, call: Call<'_>, stream: StreamId, accesses: &[Access]) -> Step {
         let stream_index = self.enter(call, stream)?;
         if self.graphs.is_captured(stream) {
@@ -129,7 +129,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Does a launch that does again to all that it uses what its stream did to that before. Whether it is one.
+    /// Does a launch if it repeats, for all memory that it uses, what its stream did before. Returns `true` if it did.
     #[inline]
     fn repeat(&mut self, call: Call<'_>, stream_index: StreamIndex, accesses: &[Access]) -> bool {
         let chain = &self.time.at(stream_index).chain;
@@ -148,7 +148,7 @@ impl Checker {
         true
     }
 
-    /// Takes the point of work; of which stream it is, and the how many-th operation there.
+    /// Takes the point of a stream's work. Returns it, with the stream and the number of the operation.
     #[inline]
     fn submit_work(&mut self, stream_index: StreamIndex) -> (Point, StreamId, u64) {
         let stream = self.time.at_mut(stream_index);
@@ -191,7 +191,7 @@ impl Checker {
         Ok(())
     }
 
-    /// What is refused for one access, with what else the others miss.
+    /// Adds to the refusal of one access what the other accesses lack.
     #[cold]
     fn with_the_rest(
         &self,
@@ -204,13 +204,13 @@ impl Checker {
         refused
     }
 
-    /// Whether the races of a launch of this trust are reported.
+    /// Returns `true` if the races of a launch with this trust are reported.
     #[inline]
     pub(super) fn looks_for_races(&self, trust: Trust) -> bool {
         self.settings.races && trust == Trust::None
     }
 
-    /// Looks one access up and asks whether it may be here.
+    /// Looks up the memory of an access, and checks the access.
     #[inline]
     fn check_access(&self, call: Call<'_>, stream_index: StreamIndex, access: Access, trust: Trust) -> Step<Target> {
         let target = match self.lives.find(access.memory) {
@@ -232,7 +232,8 @@ impl Checker {
         }
     }
 
-    /// Refuses a copy between bytes that overlap: its accesses, by the memory that they lead to, which `subject` names.
+    /// Refuses a copy between bytes that overlap. `named` are its accesses, by the memory that they refer to. `subject`
+    /// describes the memory of one of them.
     pub(super) fn refuse_overlap<M: Ord + Copy>(
         &self,
         call: Call<'_>,
@@ -254,7 +255,7 @@ impl Checker {
         Err(Box::new(Finding::overlap(&what, subject.bytes, (act, part), other, &by, later).of(subject)))
     }
 
-    /// Adds a use that was found right.
+    /// Adds a use that was judged right.
     #[inline]
     fn add_use(&mut self, target: Target, access: Access, new: Use, stream_index: StreamIndex) {
         let import = target.is_lease.then_some(access.memory);
@@ -278,7 +279,7 @@ impl Checker {
         }
     }
 
-    /// A use that a later launch may repeat: of all bytes, by their own device.
+    /// Notes a use that a later launch may repeat: of all bytes, not by an import, on the memory's own device.
     #[inline]
     fn note_newest(&mut self, target: Target, access: Access, new: Use, stream_index: StreamIndex) {
         let own = self.time.at(stream_index).kept.device;
@@ -291,7 +292,7 @@ impl Checker {
         }
     }
 
-    /// The host itself uses memory, now.
+    /// Does accesses of the host itself.
     pub(super) fn host_access(&mut self, call: Call<'_>, accesses: &[Access]) -> Step {
         let base = self.time.base(call.op.host);
         let mut targets = SmallVec::<[Target; 4]>::new();
@@ -314,7 +315,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Memory is free from the stream's next point on.
+    /// Frees memory from the stream's next point on.
     pub(super) fn free(&mut self, call: Call<'_>, memory: Memory, stream: StreamId, trust: Trust) -> Step {
         let stream_index = self.enter(call, stream)?;
         if self.graphs.is_captured(stream) {
@@ -339,7 +340,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Memory of the host is in no stream's order.
+    /// Refuses to free host memory on a stream, because it is in no stream's order.
     #[inline]
     fn refuse_pinned(&mut self, call: Call<'_>, life: LifeId, later: Site) -> Step {
         match self.lives.at(life).source {
@@ -351,11 +352,11 @@ impl Checker {
         }
     }
 
-    /// Memory is free at once: the host must know that every use has completed.
+    /// Frees memory immediately. The host must know that every use has completed.
     pub(super) fn free_now(&mut self, call: Call<'_>, memory: Memory) -> Step {
         let site = self.host_site(call, Act::Free);
         let target = match self.resolve(call, memory, site) {
-            // A capture forbids the call, whatever becomes of a graph's memory before its first launch.
+            // A capture forbids the call, also for memory of a graph that no launch has allocated yet.
             Err(finding) if finding.is_quiet() || finding.kind == Kind::before_alloc(Act::Free) => {
                 if let Found::Named(Named::Node { .. }) = self.lives.find(memory) {
                     self.refuse_unsafe(call)?;
@@ -377,14 +378,14 @@ impl Checker {
         Ok(())
     }
 
-    /// Memory was to be freed, and was not: that it leaks is no other mistake.
+    /// Notes that a free of memory was refused, so that the memory is not reported as a leak, too.
     pub(super) fn doubt(&mut self, memory: Memory) {
         if let Found::Named(Named::Life(life)) = self.lives.find(memory) {
             self.lives.at_mut(life).is_doubtful = true;
         }
     }
 
-    /// The owner lets go: the memory is free after everything declared so far.
+    /// Drops memory: it is free after everything declared so far.
     pub(super) fn drop_memory(&mut self, call: Call<'_>, memory: Memory) -> Step {
         if self.captured_drop(call, memory)? {
             return Ok(());
@@ -400,7 +401,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A life ends; an instance learns of its own.
+    /// Ends a lifetime. If a launch began it, the instance learns of the end.
     pub(super) fn end(&mut self, id: LifeId, by: Use) {
         let Some(life) = self.lives.end(id, by) else { return };
         self.time.answer.tell(|done| done.ended.push(ended(&life, by.point)));
@@ -409,7 +410,7 @@ impl Checker {
         }
     }
 
-    /// What was never freed.
+    /// Reports the memory that was never freed.
     pub(super) fn find_leaks(&mut self, call: Call<'_>) {
         let mut leaks: Vec<Finding> = Vec::new();
         for life in self.lives.living() {
@@ -425,9 +426,9 @@ impl Checker {
     }
 }
 
-/// A life that ends at a point, and after which points its memory is free. At a point of a stream, that one alone, as
-/// it comes after everything that was done. Freed at once, dropped, or let go by the last process that held it, the
-/// life ends after all of that by itself.
+/// Returns a lifetime that ended at a point, with the points after which its memory is free. If the free is at a point
+/// of a stream, that is the only one, because it comes after everything that was done. A lifetime that is freed
+/// immediately, dropped, or released by the last process that held it ends after all points of its history.
 #[cold]
 pub(super) fn ended(life: &Life, by: Point) -> Ended {
     let mut newest = BTreeMap::<ChainIndex, Seq>::new();

@@ -1,19 +1,19 @@
 //! Launches that a driver refuses after they were judged right.
 //!
-//! A launch that is [stepped](Checker::step) may be withdrawn until its stream's next step, or until the caller says
-//! that the device has it ([`advance`](Checker::advance)). Its uses are in the histories meanwhile, in place of those
-//! that they stand for:
+//! A launch that was [stepped](Checker::step) may be withdrawn until its stream's next step, or until the caller says
+//! that the device has it ([`advance`](Checker::advance)). In the meantime its uses are in the histories, in place of
+//! the uses that they stand for:
 //!
-//! * No verdict becomes right by such a use: whoever takes the end of the stream takes the one before the launch
-//!   ([`Stream::end`](crate::order::Stream::end)), so that no party comes after it.
-//! * A verdict may become wrong by one. So a finding that names such a use is not reported: the step is to be made
-//!   again once the launch has ended, one way or the other ([`Reason::AskAgain`](super::Reason::AskAgain)).
+//! * No verdict becomes right because of such a use. A party that takes the end of the stream takes the end before the
+//!   launch ([`Stream::end`](crate::order::Stream::end)), so no party comes after the launch.
+//! * A verdict may become wrong because of such a use. So a finding that names one is not reported: the step must be
+//!   made again once the launch is confirmed or withdrawn ([`Reason::AskAgain`](super::Reason::AskAgain)).
 //!
-//! The launch of a graph also begins and ends lives, records events and changes its instance. It does that only when
-//! it is confirmed: until then it is *held*, with its uses in the histories.
+//! The launch of a graph also begins and ends lifetimes, records events and changes its instance. It does so only when
+//! it is confirmed. Until then it is *held*, with its uses in the histories.
 //!
-//! To withdraw a launch is to undo what it did to histories, the last change first. Nothing is copied beforehand: a
-//! history hands out what a use replaces.
+//! Withdrawing a launch undoes its changes to histories, the last one first. Nothing is copied beforehand: a history
+//! returns what a use replaces.
 
 use super::answer::{Done, StreamHandle};
 use super::changes::{Change, Held};
@@ -29,8 +29,8 @@ use crate::op::{Act, Memory, Names, What};
 use crate::order::Snapshot;
 
 impl Checker {
-    /// Withdraws a launch that the device does not have: its uses are forgotten, and what they replaced is put back.
-    /// Its stream keeps its position. Whether it could be: not once its stream has gone on, was
+    /// Withdraws a launch that the device does not have. Its uses are forgotten, and the uses that they replaced are
+    /// put back. The stream keeps its position. Returns `false` if it cannot be withdrawn: its stream has gone on, was
     /// [advanced](Self::advance), or was destroyed.
     ///
     /// A launch into a capture cannot be withdrawn: it is done at once.
@@ -88,11 +88,12 @@ impl Checker {
         }
     }
 
-    /// Says that the device has all operations of a stream up to a position: a launch there cannot be withdrawn any
-    /// more. The position is one of an answer, or [follows](crate::order::next_op) from one. Operations that
-    /// were not stepped, on [private](super::Header) memory, count by their positions.
+    /// Tells the checker that the device has all operations of a stream up to a position, so that a launch there cannot
+    /// be withdrawn any more. The position is one of an answer, or [follows](crate::order::next_op) from one.
+    /// Operations on [private](super::Header) memory, which were not stepped, are counted by their positions.
     ///
-    /// Returns what the launch of a graph did that was not done so far. `names` are those of the operations.
+    /// Returns the effects of a launch of a graph that was not done so far. `names` is the table of names that the
+    /// operations refer to.
     pub fn advance(&mut self, stream: StreamHandle, position: Seq, names: &Names) -> Done {
         let is_reached = self.time.get(stream.0).is_some_and(|stream| position >= stream.chain.seq());
         if !is_reached || !self.is_held(stream.0) {
@@ -108,7 +109,7 @@ impl Checker {
         done
     }
 
-    /// The last launch of a stream is done, if it was not so far.
+    /// Confirms the last launch of a stream. A launch that was held is done.
     #[inline]
     pub(super) fn confirm(&mut self, stream_index: StreamIndex, names: &Names) {
         match self.take_held(stream_index) {
@@ -117,14 +118,14 @@ impl Checker {
         }
     }
 
-    /// As [`confirm`](Self::confirm), of all streams.
+    /// As [`confirm`](Self::confirm), for the held launches of all streams.
     pub(super) fn confirm_all(&mut self, names: &Names) {
         while let Some(held) = self.held.pop() {
             self.commit_held(held, names);
         }
     }
 
-    /// Whether the launch of a graph on a stream may be withdrawn.
+    /// Returns `true` if the launch of a graph on a stream may be withdrawn.
     #[inline]
     pub(super) fn is_held(&self, stream_index: StreamIndex) -> bool {
         self.held.iter().any(|held| held.stream_index == stream_index)
@@ -136,8 +137,9 @@ impl Checker {
         Some(self.held.swap_remove(at))
     }
 
-    /// The stream on which a launch may still be withdrawn that an operation is not judged before: of the instance
-    /// that it names, or one that frees the memory that it names where no order is asked for.
+    /// Returns the stream of a launch that may be withdrawn and must end before an operation can be judged: a launch of
+    /// the instance that the operation names, or, for a drop or an export, which need no order, a launch that frees the
+    /// memory that it names.
     pub(super) fn launching(&self, what: &What) -> Option<StreamHandle> {
         let is_it = |held: &&Held| match *what {
             What::GraphLaunch { exec, .. }
@@ -153,7 +155,7 @@ impl Checker {
         self.held.iter().find(is_it).map(|held| StreamHandle(held.stream_index))
     }
 
-    /// The life that a name leads to.
+    /// Returns the lifetime that a name refers to.
     fn life_of(&self, memory: Memory) -> Option<LifeId> {
         match self.lives.find(memory) {
             Found::Named(Named::Life(life) | Named::Lease(life)) => Some(life),
@@ -162,11 +164,11 @@ impl Checker {
         }
     }
 
-    /// A launch of a graph was judged right. Until it is confirmed it is a use of what it uses, and what it frees
-    /// begins at its point: no party comes after that.
+    /// Holds the launch of a graph, which was judged right. Until it is confirmed, its uses are in the histories, and
+    /// the lifetimes that it frees begin at its point, which no party comes after.
     pub(super) fn hold_launch(&mut self, call: Call<'_>, stream_index: StreamIndex, exec: ExecId, freed: Vec<LifeId>) {
         let Some(instance) = self.graphs.execs.remove(&exec) else { return };
-        // The device waits for the launches before; the order has that once the launch is done.
+        // The device must wait for the launches before. The order has these waits once the launch is done.
         let last = instance.before.last.iter().map(|last| &last.snapshot);
         let chain = &self.time.at(stream_index).chain;
         let before: Vec<Point> = last.filter(|it| !chain.knows_of(it)).map(Snapshot::point).collect();
@@ -212,24 +214,24 @@ impl Checker {
         self.held.push(Held { stream_index, exec, op: call.op.clone(), freed, waits, changes });
     }
 
-    /// The launch of a graph is done as if it had never been held.
+    /// Does the launch of a graph as if it had never been held.
     #[cold]
     fn commit_held(&mut self, held: Held, names: &Names) {
         let Held { stream_index, exec, op, freed, waits, changes } = held;
         self.undo_all(changes);
         self.time.release(stream_index);
-        // What was dropped meanwhile is gone.
+        // Memory that was dropped in the meantime is gone.
         let lives = freed.into_iter().filter(|(life, serial)| self.lives.serial(*life) == Some(*serial));
         let freed = lives.map(|(life, _)| life).collect();
         self.commit_launch(Call { op: &op, names }, stream_index, exec, freed, Some(waits));
-        // Its waits were answered when it was judged.
+        // The waits were in the answer of the step that judged the launch.
         self.time.answer.tell(|done| done.waits.clear());
     }
 
-    /// The stream of the launch that may be withdrawn and because of which a finding may be wrong: one that it names,
-    /// or the launch of a graph, which may begin or end the memory that the finding is about.
+    /// Returns the stream of a launch that may be withdrawn and may have made a finding wrong: a launch that the
+    /// finding names, or a held launch of a graph, which may begin or end the memory of the finding.
     pub(super) fn unconfirmed_side(&self, finding: &Finding) -> Option<StreamHandle> {
-        // A refused call makes a capture invalid, and is not made again: no launch decides about it.
+        // A refused call makes a capture invalid and is not made again, so no launch decides about it.
         let is_of_a_launch = finding.kind == Kind::UnfreedLaunch;
         let is_of_memory = finding.subject.is_some() && finding.graph.is_none();
         if let Some(held) = self.held.first().filter(|_| is_of_a_launch || is_of_memory) {

@@ -1,4 +1,5 @@
-//! The wrong orders in words: what the library refuses and what the checker finds is said by the same sentences.
+//! The findings about missing order and access, in words. The library's refusals and the checker's findings use the
+//! same sentences.
 //!
 //! Knows sides with their names. Decides nothing.
 
@@ -7,8 +8,8 @@ use crate::life::Kind;
 use crate::op::{Act, Part};
 
 impl Finding {
-    /// Operations without the order that they need: the earlier side and all others have to come before
-    /// the later one. That side comes after what `known` says; the `missing` edges settle it.
+    /// Makes the finding of operations that lack an order: the earlier side and all `others` have to come before the
+    /// later one. `known` is the order that exists; the `missing` edges settle it.
     pub fn unordered(
         kind: Kind,
         subject: Subject,
@@ -25,12 +26,12 @@ impl Finding {
         Finding { others, missing, known, ..Self::about(kind, subject, Some(earlier), later, sentence, "") }
     }
 
-    /// An act on memory that is freed; `freed` is not known where it is too long ago.
+    /// Makes the finding of an act on freed memory. `freed` is `None` if the free was too long ago.
     pub fn after_free(subject: Subject, freed: Option<Side>, later: Side) -> Self {
         Self::after_free_of(&subject.to_string(), freed, later).of(subject)
     }
 
-    /// As [`after_free`](Self::after_free), of memory that has no number of its own: what it is called.
+    /// As [`after_free`](Self::after_free), for memory that has no number of its own. `what` is its name.
     pub fn after_free_of(what: &str, freed: Option<Side>, later: Side) -> Self {
         let how = freed.as_ref().map_or(Act::Free.past(), |freed| &freed.verb);
         let sentence = format!("{what} is {} {}, but it is {how} already", later.verb, later.by());
@@ -42,8 +43,8 @@ impl Finding {
         Finding { earlier: freed, ..Finding::new(kind, sentence, advice) }.at(later)
     }
 
-    /// An act by a name from before memory was freed and allocated anew. The free is not known where that is too long
-    /// ago; `anew` is what allocated it last, if that lives.
+    /// Makes the finding of an act by a name from before the memory was freed and allocated anew. `freed` is `None` if
+    /// the free was too long ago. `anew` is the latest allocation, if it is live.
     pub fn stale_name(subject: Subject, freed: Option<Side>, anew: Option<Side>, later: Side) -> Self {
         let what = match subject.bytes {
             0 => subject.id.to_string(),
@@ -60,7 +61,7 @@ impl Finding {
         finding
     }
 
-    /// The owner frees what another process holds.
+    /// Makes the finding of a free by the owner while another process holds the memory.
     pub fn while_imported(subject: Subject, process: String, import: Side, later: Side) -> Self {
         let sentence = format!("{subject} is freed {} while {process} holds it", later.by());
         let advice = format!(
@@ -70,8 +71,8 @@ impl Finding {
         Self::about(Kind::FreeWhileImported, subject, Some(import), later, sentence, advice)
     }
 
-    /// A device uses memory of the device `owner`, whose pool, or itself if `pool` is `None`, does not let it. `before`
-    /// is when it would have to.
+    /// Makes the finding of a use of memory of the device `owner` by a device without access. The pool has to grant it,
+    /// or the owner itself if `pool` is `None`. `before` says when.
     pub fn no_access(
         subject: Subject,
         (owner, pool): (&str, Option<&str>),
@@ -105,8 +106,9 @@ impl Finding {
         Finding { earlier, others: sides, missing, ..finding }.at(later)
     }
 
-    /// The source and the target of a copy have bytes in common: of `what`, which has so many bytes. `access` is one of
-    /// the two, `other` the other's bytes; `by` is who copies (`on stream 1`).
+    /// Makes the finding of a copy whose source and target have bytes in common. `what` is the memory, which has `size`
+    /// bytes. `act` and `part` are those of the source or of the target. `other` has the bytes of the other one. `by`
+    /// says who copies: `on stream 1`.
     pub fn overlap(what: &str, size: u64, (act, part): (Act, Part), other: Part, by: &str, later: Side) -> Self {
         let bytes = |part: Part| format!("{}..{}", part.from(), part.to().min(size));
         let (sentence, help) = match Part::new(part.from().max(other.from()), part.to().min(other.to())) {
