@@ -210,7 +210,7 @@ fn create(context: &Context, bytes: u64) -> millpond_driver::Result<RawChunk> {
     }
 }
 
-/// Queries the device for completion where the order does not decide it.
+/// Queries the device for completion if the order does not decide it.
 struct Asked<'c>(&'c Context);
 
 impl Completed for Asked<'_> {

@@ -1,4 +1,4 @@
-//! What every published crate must have. It must also be complete: nothing that it compiles is outside of its folder.
+//! Rules for published crates: each has what a registry needs, and is complete: it compiles nothing outside its folder.
 
 use std::fs;
 use std::path::Path;
