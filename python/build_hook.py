@@ -1,11 +1,11 @@
-"""Builds the source distribution, with the Rust sources in it, and the wheel: the package with libmillpond.so, and the
-command `millpond`, which carries the library that it preloads into programs.
+"""Builds the source distribution, which has the Rust sources, and the wheel: the package with libmillpond.so, and the
+command `millpond`, which contains the library that it preloads into programs.
 
-All are built by cargo: from `rust/` in a source distribution, or from the repository that this folder is in. Where the
-environment's MILLPOND_LIBRARY names a library, that is taken, with the command that MILLPOND_COMMAND names, if it names
-one. MILLPOND_GLIBC=2.17 builds for that version of the GNU C library and later ones, by the linker of `ziglang`; without
-it the wheel is for as old ones as the symbols of this machine's C library allow. The wheel holds no Python extension, so
-that it is good for every Python 3.
+Cargo builds them, from `rust/` in a source distribution, or from the repository that contains this folder. If the
+environment's MILLPOND_LIBRARY names a library, that one is used, with the command that MILLPOND_COMMAND names, if any.
+MILLPOND_GLIBC=2.17 builds for that version of the GNU C library and later ones, with the linker of `ziglang`.
+Without it the wheel requires the newest version among the symbols of this machine's C library that the build uses. The
+wheel has no Python extension, so it works with every Python 3.
 """
 
 import json
@@ -22,12 +22,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 PLACE = HERE / "millpond" / "libmillpond.so"
 #: The sources in a source distribution.
 RUST = HERE / "rust"
-#: The crates that the library is built of, and `fakecuda`, which their manifests name for tests.
+#: The crates of the library, and `fakecuda`, which their manifests name for tests.
 CRATES = ("core", "driver", "fakecuda", "millpond", "capi", "litmus", "interpose", "cli")
 
 
 def _cargo(root, packages, **variables):
-    """Builds packages; the paths of what came of them, by their names."""
+    """Builds packages. Returns the paths of the built files, by their names."""
     version = os.environ.get("MILLPOND_GLIBC")
     cargo = ["cargo", "zigbuild" if version else "build", "--release", "--message-format=json-render-diagnostics"]
     cargo += [f"--package={package}" for package in packages]
@@ -46,7 +46,7 @@ def _cargo(root, packages, **variables):
 
 
 def _root():
-    """The folder with the Rust sources."""
+    """Returns the folder with the Rust sources."""
     root = RUST if RUST.exists() else HERE.parent
     if not (root / "crates" / "capi" / "Cargo.toml").exists():
         raise SystemExit("libmillpond.so is not here: set MILLPOND_LIBRARY, or install from the repository")
@@ -54,13 +54,13 @@ def _root():
 
 
 def library():
-    """The path of the library, built where none is given."""
+    """Returns the path of the library, and builds it if none is given."""
     given = os.environ.get("MILLPOND_LIBRARY")
     return pathlib.Path(given) if given else _cargo(_root(), ["millpond-capi"])["libmillpond.so"]
 
 
 def command():
-    """The path of the command, built where no library is given; None where one is given and no command."""
+    """Returns the path of the command, and builds it if no library is given. None if only a library is given."""
     if os.environ.get("MILLPOND_LIBRARY"):
         given = os.environ.get("MILLPOND_COMMAND")
         return pathlib.Path(given) if given else None
@@ -70,7 +70,7 @@ def command():
 
 
 def glibc(library):
-    """The newest version of the GNU C library whose symbols a library needs: (2, 17) and so on."""
+    """Returns the newest version of the GNU C library whose symbols a library needs, as (2, 17)."""
     from elftools.elf.elffile import ELFFile
 
     with open(library, "rb") as file:
@@ -81,24 +81,24 @@ def glibc(library):
 
 
 def platform_tag(files):
-    """The platform of the wheel, as pip spells it: that of this Python, with the C library that the files need."""
+    """Returns the wheel's platform tag: the platform of this Python, with the C library that the files need."""
     plain = sysconfig.get_platform().replace("-", "_").replace(".", "_")
     if not plain.startswith("linux_"):
         return plain
-    # Tags begin with the C library of 2010.
+    # The first tag is for the C library of 2010.
     major, minor = max([(2, 5), *map(glibc, files)])
     return plain.replace("linux_", f"manylinux_{major}_{minor}_", 1)
 
 
 def _strip(library):
-    """Takes debug data and local names out, where binutils are here: they are most of the file."""
+    """Removes debug data and local names, which are most of the file, if binutils are installed."""
     strip = shutil.which("strip")
     if strip:
         subprocess.run([strip, "--strip-unneeded", str(library)], check=True)
 
 
 def _place_library():
-    """Puts the library into the package; whether it was put there just now."""
+    """Copies the library into the package. Returns True if it was not there already."""
     found = library()
     if found.resolve() == PLACE:
         return False
@@ -108,8 +108,7 @@ def _place_library():
 
 
 def _finish(directory, wheel, platform, command):
-    """Puts the command into the wheel, and says in name and contents that it is for this kind of machine: setuptools takes
-    it for pure Python."""
+    """Adds the command to the wheel, and the platform to its name and metadata: setuptools takes it for pure Python."""
     import base64
     import hashlib
     import zipfile
@@ -152,7 +151,7 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
         platform = platform_tag([PLACE, *([found] if found else [])])
         wheel = _setuptools.build_wheel(wheel_directory, config_settings, metadata_directory)
     finally:
-        # It is in the wheel; one that stayed here would be found, and be old, when the folder is used as it is.
+        # It is in the wheel. A copy that stays here would be loaded, out of date, when the folder is used directly.
         if placed:
             PLACE.unlink()
     return _finish(wheel_directory, wheel, platform, found)
@@ -164,7 +163,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
 
 
 def _place_sources():
-    """Puts the Rust sources beside the package; whether they were put there just now."""
+    """Copies the Rust sources beside the package. Returns True if they were not there already."""
     root = HERE.parent
     if RUST.exists() or not (root / "crates" / "capi").exists():
         return False
@@ -172,7 +171,7 @@ def _place_sources():
     for crate in CRATES:
         shutil.copytree(root / "crates" / crate, RUST / "crates" / crate, ignore=leave)
     manifest = (root / "Cargo.toml").read_text(encoding="utf-8")
-    # Paths of crates that are not here would be looked for.
+    # Cargo would look for crates that are not copied.
     own = [line for line in manifest.splitlines() if "crates/" not in line or any(f"crates/{it}\"" in line for it in CRATES)]
     text = "\n".join(own).replace("[workspace]", '[workspace]\nmembers = ["crates/*"]', 1)
     (RUST / "Cargo.toml").write_text(text + "\n", encoding="utf-8")

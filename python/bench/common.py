@@ -1,7 +1,7 @@
-"""What the training scripts share: the allocator by name, and figures that mean the same for each.
+"""The code that the training scripts share: the allocator by name, and figures that mean the same for each.
 
-Peak reserved is physical memory at its highest; peak allocated is what tensors asked for at their highest. Both are
-counted after the warm-up, from a reset of the marks.
+Peak reserved is the most physical memory; peak allocated is the most memory that tensors requested. Both are measured
+from a reset of the peaks after the warm-up.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def arguments(description):
 
 
 def torch_with(allocator):
-    """PyTorch with this allocator; before the first CUDA tensor."""
+    """Returns PyTorch with this allocator. Call this before the first CUDA tensor."""
     if allocator == "expandable":
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
         os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
@@ -43,15 +43,15 @@ def torch_with(allocator):
 
 
 def batches(largest):
-    """Eight batches of equal steps, up to the largest."""
+    """Returns eight batch sizes in equal steps, up to the largest."""
     return [largest * eighth // 8 for eighth in range(1, 9)]
 
 
 def passes(options, *dimensions):
-    """All combinations of the dimensions in a random order, and again in others: a pass to warm up, then `--passes`.
+    """Yields all combinations of the dimensions, in a new random order for each pass: one to warm up, then `--passes`.
 
-    Libraries choose and compile kernels for a shape when they meet it, which takes longer than the step itself and has
-    nothing to do with memory: so no shape is new after the warm-up.
+    Libraries choose and compile kernels for a shape when it first occurs. That takes longer than the step itself and is
+    unrelated to memory, so no shape is new after the warm-up.
     """
     shapes, order = list(itertools.product(*dimensions)), random.Random(options.seed)
     for number in range(1 + options.passes):
@@ -117,7 +117,7 @@ class Figures:
 
 
 def begin(torch, options):
-    """The process's GPU; with --distributed one of several processes."""
+    """Sets up the process, with --distributed as one of several. Returns the number of its GPU."""
     torch.manual_seed(options.seed)
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.backends.cudnn.benchmark = False
@@ -130,7 +130,7 @@ def begin(torch, options):
 
 
 def parallel(torch, model, options, rank):
-    """The model, with gradients summed over the processes where there are several."""
+    """Returns the model. With several processes its gradients are summed over them."""
     if not options.distributed:
         return model
     return torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank])

@@ -2,9 +2,10 @@
 
     python bench/side_by_side.py --passes 3
 
-Runs that follow one another on a shared machine differ by more than the allocators do. Here both of a pair meet the same
-neighbours. `against` is the step time of Millpond divided by the other's: median and sum of the steps, and what the host
-needs to issue a step; geometric mean over the two ways round. The rows of one allocator against itself say what noise is left.
+On a shared machine, runs one after the other differ by more than the allocators do. Here the two runs of a pair share
+the same neighbours. `against` is the step time of Millpond divided by the other's: the median and the sum of the steps,
+and the host's time to issue a step, as the geometric mean over both assignments of GPUs. The rows of one allocator
+against itself show the remaining noise.
 """
 
 import argparse
@@ -30,7 +31,7 @@ PAIRS = {
 
 
 def pair(program, allocators, options):
-    """The figures of two runs at the same time, on GPU 0 and GPU 1."""
+    """Returns the figures of two runs at the same time, on GPU 0 and GPU 1."""
 
     def begin(gpu, allocator):
         command = [sys.executable, str(HERE / f"train_{program}.py"), "--allocator", allocator]

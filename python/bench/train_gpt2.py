@@ -3,7 +3,7 @@
     python bench/train_gpt2.py --allocator millpond
     torchrun --nproc-per-node 2 bench/train_gpt2.py --allocator millpond --distributed
 
-The same seed gives the same shapes and data whatever the allocator: losses are to be compared.
+The same seed gives the same shapes and data for every allocator, so losses can be compared.
 """
 
 import os
@@ -65,7 +65,7 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         return loss.detach()
 
-    # PyTorch's choice for this GPU compiles a plan for every shape, and again where its cache is full.
+    # PyTorch's default for this GPU compiles a plan for every shape, and again once its cache is full.
     torch.backends.cuda.enable_cudnn_sdp(False)
     batches, lengths = common.batches(OPTIONS.batch or 64), range(128, LENGTH + 1, 128)
     for is_warm, shape in common.passes(OPTIONS, batches, lengths):

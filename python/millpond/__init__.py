@@ -1,8 +1,8 @@
 """Stream-ordered GPU memory for PyTorch and CuPy.
 
-``millpond.torch.enable()`` and ``millpond.cupy.enable()`` make a program allocate through Millpond; the functions here
-say what it has. A device is a number, as in PyTorch. ``use_host()`` makes the numbers mean host devices, for tests on
-machines without a GPU.
+``millpond.torch.enable()`` and ``millpond.cupy.enable()`` make a program allocate through Millpond. The functions here
+return figures of that memory. A device is a number, as in PyTorch. With ``use_host()`` the numbers mean host devices,
+for tests on machines without a GPU.
 """
 
 from ._library import Error, OutOfMemory, library_path

@@ -1,4 +1,4 @@
-"""`python -m millpond` is the command `millpond` that was installed with this package."""
+"""`python -m millpond` runs the command `millpond` that was installed with this package."""
 
 import os
 import pathlib
@@ -7,7 +7,7 @@ import sysconfig
 
 
 def _command():
-    """Where pip puts commands: of this environment, of the user, of a folder that `--target` named."""
+    """Returns the command from the folders where pip installs them: of the environment, of the user, of `--target`."""
     folders = [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", f"{os.name}_user")]
     folders.append(pathlib.Path(__file__).resolve().parent.parent / "bin")
     return next((path for path in (pathlib.Path(folder, "millpond") for folder in folders) if path.is_file()), None)

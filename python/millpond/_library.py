@@ -1,4 +1,4 @@
-"""The shared object: where it is, its functions, and its statuses as exceptions."""
+"""The shared library: its path, its functions, and its statuses as exceptions."""
 
 import ctypes
 import functools
@@ -10,7 +10,7 @@ OUT_OF_MEMORY = 2
 
 
 class Error(RuntimeError):
-    """A call that was refused; the text says why. ``status`` is the number of ``millpond_status``."""
+    """A refused call, with the reason as text. ``status`` is the value of ``millpond_status``."""
 
     def __init__(self, status, text):
         super().__init__(text)
@@ -18,7 +18,7 @@ class Error(RuntimeError):
 
 
 class OutOfMemory(Error, MemoryError):
-    """No memory is left; the text says who holds what."""
+    """No memory is left. The text lists the holders of memory."""
 
 
 class PoolStatistics(ctypes.Structure):
@@ -35,7 +35,7 @@ class PoolKey(ctypes.Structure):
 
 
 def library_path():
-    """The library: the one that MILLPOND_LIBRARY names, else the one in this package, else the system's."""
+    """Returns the path of the library: that of MILLPOND_LIBRARY, else the one in this package, else the system's."""
     given = os.environ.get("MILLPOND_LIBRARY")
     if given:
         return given
@@ -45,7 +45,7 @@ def library_path():
 
 @functools.lru_cache(maxsize=None)
 def library():
-    """The loaded library, with the types of its functions. It stays loaded."""
+    """Loads the library, once, and declares the types of its functions."""
     path = library_path()
     try:
         loaded = ctypes.CDLL(path)
@@ -86,7 +86,7 @@ def library():
 
 
 def check(status):
-    """Raises where a call was refused."""
+    """Raises if a call was refused."""
     if status == SUCCESS:
         return
     text = library().millpond_last_error().decode()
@@ -94,5 +94,5 @@ def check(status):
 
 
 def address_of(name):
-    """The address of a function, for programs that take one as a number."""
+    """Returns the address of a function, for programs that take it as a number."""
     return ctypes.cast(getattr(library(), name), ctypes.c_void_p).value

@@ -1,4 +1,4 @@
-"""What a device's memory is, and memory by address."""
+"""Figures of a device's memory, and memory by address."""
 
 import ctypes
 import dataclasses
@@ -6,7 +6,7 @@ import json
 
 from ._library import PoolStatistics, check, library
 
-#: More than any device has, and a number that C has: any number above is as much out of memory.
+#: The largest size passed to C. It is more than any device has, and larger sizes are out of memory just the same.
 _SIZE_MAX = (1 << 63) - 1
 
 
@@ -14,7 +14,7 @@ _SIZE_MAX = (1 << 63) - 1
 class Statistics:
     """Figures of a device's memory, in bytes."""
 
-    #: Allocated and not freed, as asked for.
+    #: Allocated and not freed, as requested.
     used: int
     #: The most of that since the last ``reset_peaks``.
     used_high: int
@@ -25,33 +25,33 @@ class Statistics:
 
 
 def _device(number):
-    """A device's number as C has it; ctypes would cut it to its lower bits."""
+    """Checks that a device's number fits C's type: ctypes would cut it to its lower bits."""
     if not 0 <= number < 1 << 31:
         raise ValueError(f"there is no device {number}")
     return number
 
 
 def _handle(value, what):
-    """An address or a stream's handle as C has it."""
+    """Checks that an address or a stream's handle fits C's type."""
     if not 0 <= value < 1 << 64:
         raise ValueError(f"there is no {what} {value}")
     return value
 
 
 def use_host(host=True):
-    """Device numbers mean host devices. Only before the first allocation or question."""
+    """Makes device numbers mean host devices. Call this before the first allocation or query."""
     check(library().millpond_torch_use_host(int(host)))
 
 
 def statistics(device=0):
-    """What is used and reserved on a device, private pools of graphs included."""
+    """Returns the used and reserved bytes of a device, including the private pools of graphs."""
     figures = PoolStatistics()
     check(library().millpond_torch_get_statistics(ctypes.byref(figures), _device(device)))
     return Statistics(figures.used_bytes, figures.used_high_bytes, figures.reserved_bytes, figures.reserved_high_bytes)
 
 
 def reset_peaks(device=0):
-    """Sets the high marks to the present values."""
+    """Sets the peaks to the current values."""
     check(library().millpond_torch_reset_peaks(_device(device)))
 
 
@@ -61,7 +61,7 @@ def empty_cache():
 
 
 def allocate(nbytes, device=0, stream=0):
-    """Allocates on a stream, by its handle: the address, 0 for no bytes. Raises ``OutOfMemory``."""
+    """Allocates on a stream, given by its handle. Returns the address, 0 for no bytes. Raises ``OutOfMemory``."""
     if nbytes < 0:
         raise ValueError(f"{nbytes} bytes")
     nbytes = min(nbytes, _SIZE_MAX)  # ctypes would cut it to its lower bits.
@@ -76,10 +76,10 @@ def free(address, device=0, stream=0):
 
 
 def memory_picture(path=None, device=0):
-    """What is live on a device: a dictionary with the device's pools, their figures and every allocation.
+    """Returns the live memory of a device: a dictionary with its pools, their figures and every allocation.
 
-    With ``path`` it is also written there: as JSON where the name ends in ``.json``, else as a snapshot as PyTorch
-    writes it (pickled), which https://pytorch.org/memory_viz and ``torch.cuda._memory_viz`` show.
+    With ``path`` it is also written there: as JSON if the name ends in ``.json``, else as a PyTorch snapshot (pickled),
+    which https://pytorch.org/memory_viz and ``torch.cuda._memory_viz`` show.
     """
     text = ctypes.c_void_p()
     check(library().millpond_torch_memory_picture(ctypes.byref(text), _device(device)))
@@ -104,8 +104,8 @@ def _write(picture, path, device):
 
 
 def snapshot(picture, device=0):
-    """A picture in the shape of a PyTorch memory snapshot: each pool is one segment with its live blocks and the gaps
-    between them."""
+    """Returns a picture in the format of a PyTorch memory snapshot: each pool is one segment with its live blocks and
+    the gaps between them."""
     segments = []
     for pool in picture["pools"]:
         live = pool["live"]

@@ -7,7 +7,7 @@ __all__ = ["allocator", "enable"]
 
 
 def _cupy():
-    """CuPy, or words that say that it is missing."""
+    """Returns CuPy, or raises an error that says that it is missing."""
     try:
         import cupy
     except ImportError as error:
@@ -16,13 +16,13 @@ def _cupy():
 
 
 def allocator(cupy=None):
-    """What ``cupy.cuda.set_allocator`` takes: a function of a size, which allocates on the current stream.
+    """Returns an allocator for ``cupy.cuda.set_allocator``: a function of a size that allocates on the current stream.
 
-    A block is freed on the stream that allocated it, as CuPy's own pool does: arrays that other streams use must be
-    ordered with that one by the program. What a stream allocates while it captures stays mapped for the rest of the
-    process, for the replays of its graph. Every stream that allocated is kept open: the library asks later how far it
-    is. One that CuPy does not own (``ExternalStream``) must not be destroyed by the program either. Raises
-    ``OutOfMemory``, with the report of who holds what.
+    A block is freed on the stream that allocated it, as by CuPy's own pool. If other streams use an array, the program
+    must order them with that stream. Memory that a stream allocates while it captures stays mapped for the rest of the
+    process, for the replays of its graph. Every stream that allocated is kept open, because the library queries its
+    progress later. The program must not destroy such a stream either if CuPy does not own it (``ExternalStream``).
+    Raises ``OutOfMemory``, with a report of the holders of memory.
     """
     cupy = cupy or _cupy()
     current, of_stream = cupy.cuda.get_current_stream, {}
@@ -33,11 +33,11 @@ def allocator(cupy=None):
         stream = now.ptr
         own = of_stream.get(stream)
         if own is None:
-            # CuPy's stream is destroyed with its last name: this one stays.
+            # CuPy destroys a stream with its last reference: this one keeps it.
             own = of_stream[stream] = cupy.cuda.memory.CFunctionAllocator(stream, *calls, now)
         memory = own.malloc(nbytes)
         while nbytes and not memory.ptr:
-            # CuPy goes on with a null pointer. This call asks the library the same, and raises its reason.
+            # CuPy does not check for a null pointer. This call repeats the request, and raises the library's reason.
             device = cupy.cuda.Device().id
             free(allocate(nbytes, device, stream), device, stream)
             memory = own.malloc(nbytes)
@@ -47,6 +47,6 @@ def allocator(cupy=None):
 
 
 def enable():
-    """Makes CuPy allocate through Millpond, without a pool of its own above."""
+    """Makes CuPy allocate through Millpond, without CuPy's own pool."""
     cupy = _cupy()
     cupy.cuda.set_allocator(allocator(cupy))

@@ -1,8 +1,8 @@
 """PyTorch on Millpond's memory.
 
-``enable()`` makes every CUDA tensor of the process come from Millpond. ``mem_pool()`` makes a ``torch.cuda.MemPool``
-whose memory comes from Millpond while the rest stays with PyTorch's own allocator. A process does one or the other:
-PyTorch refuses a pool beside an allocator that was changed.
+With ``enable()`` every CUDA tensor of the process comes from Millpond. ``mem_pool()`` makes a ``torch.cuda.MemPool``
+whose memory comes from Millpond, while other tensors stay with PyTorch's own allocator. A process can use only one of
+the two: PyTorch refuses a pool beside a changed allocator.
 """
 
 import functools
@@ -12,7 +12,7 @@ from ._memory import empty_cache, memory_picture, reset_peaks, statistics
 
 __all__ = ["allocator", "empty_cache", "enable", "is_enabled", "mem_pool", "memory_picture", "reset_peaks", "statistics"]
 
-#: What PyTorch's allocator object can be told, beyond how to allocate and free: its method, and our function.
+#: The further functions of PyTorch's allocator object: its method to set each, and our function.
 _HOOKS = {
     "set_record_stream_fn": "millpond_torch_record_stream",
     "set_reset_fn": "millpond_torch_empty_cache",
@@ -26,7 +26,7 @@ _enabled = False
 
 
 def _torch():
-    """PyTorch, or words that say that it is missing."""
+    """Returns PyTorch, or raises an error that says that it is missing."""
     try:
         import torch
     except ImportError as error:
@@ -36,17 +36,17 @@ def _torch():
 
 @functools.lru_cache(maxsize=None)
 def allocator():
-    """The ``CUDAPluggableAllocator`` of this library, with all its functions."""
+    """Returns the ``CUDAPluggableAllocator`` of this library, with all its functions."""
     torch = _torch()
-    library()  # A library that cannot be loaded is said here, in words.
+    library()  # Raises a readable error if the library cannot be loaded.
     made = torch.cuda.memory.CUDAPluggableAllocator(library_path(), "millpond_torch_alloc", "millpond_torch_free")
     connect(made.allocator())
     return made
 
 
 def connect(native):
-    """Tells PyTorch's allocator object our functions. One that it lacks is an error: without ``record_stream`` memory
-    would be given away too early."""
+    """Sets our functions in PyTorch's allocator object. A missing method is an error: without ``record_stream`` memory
+    would be reused too early."""
     for method, function in _HOOKS.items():
         tell = getattr(native, method, None)
         if tell is None:
@@ -55,8 +55,8 @@ def connect(native):
 
 
 def enable():
-    """Makes PyTorch allocate all CUDA memory through Millpond. Before the first CUDA tensor of the process; a second
-    call has no effect."""
+    """Makes PyTorch allocate all CUDA memory through Millpond. Call this before the first CUDA tensor of the process. A
+    second call has no effect."""
     global _enabled
     if _enabled:
         return
@@ -65,16 +65,16 @@ def enable():
 
 
 def is_enabled():
-    """Whether ``enable`` was called."""
+    """Returns ``True`` if ``enable`` was called."""
     return _enabled
 
 
 def mem_pool():
-    """A ``torch.cuda.MemPool`` on Millpond's memory, for ``torch.cuda.use_mem_pool``. PyTorch keeps the pool's memory
-    in segments of its own making; Millpond serves the segments.
+    """Returns a ``torch.cuda.MemPool`` on Millpond's memory, for ``torch.cuda.use_mem_pool``. PyTorch divides the
+    pool's memory into segments, and Millpond provides the segments.
 
-    Not in a process that called ``enable()``: PyTorch refuses that, and all its memory is Millpond's there anyway.
-    ``RuntimeError`` says so."""
+    Raises ``RuntimeError`` in a process that called ``enable()``: PyTorch refuses a pool there, and all memory is
+    Millpond's anyway."""
     if _enabled:
         raise RuntimeError(
             "millpond.torch.mem_pool() after enable(): all memory of this process is Millpond's already, and PyTorch "

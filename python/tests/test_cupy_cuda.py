@@ -1,4 +1,4 @@
-"""CuPy on Millpond's memory, on a machine with a GPU. Skipped, and said so, where there is none.
+"""CuPy on Millpond's memory, on a machine with a GPU. Without a GPU the tests are skipped.
 
 `python3 -m unittest -v python/tests/test_cupy_cuda.py`
 """

@@ -1,4 +1,4 @@
-"""What needs no GPU and no PyTorch: the package over host devices. `python3 -m unittest discover -s python/tests`."""
+"""Tests without a GPU or PyTorch: the package over host devices. `python3 -m unittest discover -s python/tests`."""
 
 import ctypes
 import importlib.util
@@ -24,7 +24,7 @@ import millpond.torch  # noqa: E402
 from millpond._library import PoolKey, library  # noqa: E402
 
 MIB = 1 << 20
-#: As pip has it where it builds.
+#: True if the build requirements are installed, as they are in pip's build.
 CAN_BUILD = all(importlib.util.find_spec(name) for name in ("setuptools", "wheel", "elftools"))
 
 
@@ -85,7 +85,7 @@ class Memory(unittest.TestCase):
         library().millpond_torch_record_stream(block, 2)
         millpond.free(block, device=12, stream=1)
         self.assertEqual(millpond.statistics(12).used, 0)
-        library().millpond_torch_record_stream(block, 2)  # Not ours any more: left alone.
+        library().millpond_torch_record_stream(block, 2)  # No longer Millpond's memory: ignored.
 
     def test_a_private_pool_keeps_its_memory(self):
         calls, key = library(), PoolKey(0, 3)
@@ -196,7 +196,7 @@ class Wheel(unittest.TestCase):
             shutil.copytree(HERE.parent, source, ignore=shutil.ignore_patterns("*.so", "build", "*.egg-info"))
             os.mkdir(wheels)
             build = f"import build_hook; print(build_hook.build_wheel({wheels!r}))"
-            # Any program of this machine will do.
+            # Any file stands for the command.
             env = {**os.environ, "MILLPOND_COMMAND": os.environ["MILLPOND_LIBRARY"]}
             built = subprocess.run([sys.executable, "-c", build], cwd=source, env=env, capture_output=True, text=True)
             self.assertEqual(built.returncode, 0, built.stderr)
@@ -235,7 +235,7 @@ class Wheel(unittest.TestCase):
             (source,) = [name for name in pathlib.Path(folder).iterdir() if name.is_dir()]
             for name in ("build_hook.py", "LICENSE-MIT", "rust/Cargo.lock", "rust/crates/capi/include/millpond.h"):
                 self.assertTrue((source / name).exists(), name)
-            # Whether the manifests in it belong together; building takes minutes.
+            # Checks only that the manifests fit together: a build takes minutes.
             asked = ["cargo", "metadata", "--offline", "--locked", "--no-deps", "--format-version", "1"]
             if shutil.which("cargo"):
                 done = subprocess.run(asked, cwd=source / "rust", capture_output=True, text=True)
@@ -244,7 +244,7 @@ class Wheel(unittest.TestCase):
 
 
 class PlayedCuPy:
-    """What the allocator needs of CuPy, which has no device here: C functions are called as CuPy calls them."""
+    """The part of CuPy that the allocator needs, without a device: it calls the C functions as CuPy does."""
 
     def __init__(self, device):
         self.cuda = self.memory = self

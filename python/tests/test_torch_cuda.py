@@ -1,7 +1,7 @@
-"""PyTorch on Millpond's memory, on a machine with a GPU. Skipped, and said so, where there is none.
+"""PyTorch on Millpond's memory, on a machine with a GPU. Without a GPU the tests are skipped.
 
-`python3 -m unittest -v python/tests/test_torch_cuda.py`. PyTorch's allocator is changed for the whole process: this
-file is to be run by itself. What PyTorch refuses then has a process of its own.
+`python3 -m unittest -v python/tests/test_torch_cuda.py`. PyTorch's allocator is changed for the whole process, so run
+this file by itself. A use that PyTorch then refuses runs in a process of its own.
 """
 
 import importlib.util

@@ -1,11 +1,11 @@
-// Allocated on one stream, used and freed on another: refused without an event between them, right with one.
+// Memory allocated on one stream, used and freed on another: refused without an event between them, right with one.
 #include "example.h"
 
 enum { BYTES = 4096 };
 
 static unsigned char *memory;
 
-// A kernel, where kernels are C functions.
+// The kernel, if kernels are C functions.
 static void fill(void *value) { memset(memory, *(unsigned char *)value, BYTES); }
 
 int main(void) {

@@ -1,5 +1,5 @@
-// Memory belongs to the device: any part of the program that has a handle of it may free it, on any thread and any
-// stream, if that is ordered after every use. Memory of another device is refused by name.
+// Memory belongs to the device. Any part of the program with a handle of the device may free it, on any thread and any
+// stream, if the free is ordered after every use. Memory of another device is refused, and the error names that device.
 #include "example.h"
 #include <pthread.h>
 

@@ -1,5 +1,5 @@
-// Host time of an allocation and its free through the shared library, on a host device or that of the environment
-// (`example.h`): median of rounds. With `rows` it prints tab-separated lines of workload, peer, value and unit.
+// The host time of an allocation and its free through the shared library, on a host device or the environment's device
+// (`example.h`): the median of rounds. With `rows` it prints tab-separated lines of workload, peer, value and unit.
 //
 //   cc -O2 -I include examples/bench_pair.c -L ../../target/release -lmillpond -o /tmp/bench_pair
 //   LD_LIBRARY_PATH=../../target/release /tmp/bench_pair

@@ -1,4 +1,4 @@
-// What becomes of a wrong order: refused, reported, or let pass. And what is live, as JSON.
+// The results of a wrong order: refused, reported, or ignored. Also the live memory, as JSON.
 #include "example.h"
 
 enum { BYTES = 4096 };

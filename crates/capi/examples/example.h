@@ -1,4 +1,4 @@
-// What the example programs share: a check of each call that says what went wrong.
+// The code that the example programs share: checks of each call that print what went wrong.
 #ifndef MILLPOND_EXAMPLE_H
 #define MILLPOND_EXAMPLE_H
 
@@ -35,7 +35,7 @@
         }                                                                                                              \
     } while (0)
 
-// Whether the program runs on a host device: without a wish, or on the CUDA device whose number the environment names.
+// Returns 1 if the program runs on a host device, which is the default, and 0 if the environment names a CUDA device.
 static inline int on_host(void) { return getenv("MILLPOND_EXAMPLE_DEVICE") == NULL; }
 
 static inline void open_device(millpond_device_t *device) {
@@ -57,7 +57,7 @@ static inline millpond_access writes(const void *pointer) {
     return access;
 }
 
-// Whether all bytes on the device have this value.
+// Returns 1 if all bytes on the device have this value.
 static inline int all_are(const void *pointer, size_t bytes, unsigned char value, millpond_stream_t stream) {
     unsigned char *copy = malloc(bytes);
     REQUIRE(copy != NULL);

@@ -1,5 +1,5 @@
-// One producer, two consumers: the producer's graph frees by itself what its launch before left, so that the loop need
-// not know what it allocates. The last ones are freed by hand.
+// One producer, two consumers. The producer's graph has auto-free: each launch frees what the one before left, so the
+// loop need not know what it allocates. The last outputs are freed explicitly.
 #include "example.h"
 
 enum { BYTES = 1 << 18 };
@@ -7,7 +7,7 @@ enum { BYTES = 1 << 18 };
 static unsigned char *ones, *tens;
 static int made;
 
-// What the producer does, where kernels are C functions: something else in each round.
+// The producer's kernel, if kernels are C functions: it writes another value in each round.
 static void produce(void *argument) {
     (void)argument;
     made++;
@@ -15,7 +15,7 @@ static void produce(void *argument) {
     memset(tens, 10 * made, BYTES);
 }
 
-// A graph that copies what the producer left, whichever launch that was.
+// Makes a graph that copies the producer's output, of any launch.
 static millpond_graph_exec_t make_consumer(millpond_device_t device, const void *from, void *to) {
     millpond_graph_t graph;
     millpond_graph_exec_t exec;
@@ -61,7 +61,7 @@ int main(void) {
     MUST(millpond_graph_launch(producer, stream));
     MUST(millpond_graph_exec_destroy(producer));
     MUST(millpond_graph_destroy(graph));
-    // What the last launch left outlives the graph and its instance.
+    // The outputs of the last launch outlive the graph and its instance.
     unsigned char last = on_host() ? 7 : 1;
     REQUIRE(all_are(ones, BYTES, last, stream) && all_are(tens, BYTES, 10 * last, stream));
     MUST(millpond_free_async(ones, stream));

@@ -1,12 +1,12 @@
 // Memory that a graph allocates, used and freed outside of it: on the stream of the launch, on another stream after an
-// event, and by another graph, where event nodes inside both graphs order it.
+// event, and by another graph, with event nodes inside both graphs.
 #include "example.h"
 
 enum { BYTES = 1 << 20 };
 
 static millpond_device_t device;
 
-// A graph that allocates, fills and leaves its memory live.
+// Makes a graph that allocates and fills memory and leaves it live.
 static millpond_graph_exec_t make_graph(millpond_stream_t stream, void **memory) {
     millpond_graph_t graph;
     millpond_graph_exec_t exec;
@@ -30,7 +30,7 @@ static void one_stream(void) {
         REQUIRE(all_are(memory, BYTES, 7, stream));
         MUST(millpond_free_async(memory, stream));
     }
-    // Unfreed memory of an earlier launch: the next one is refused, and nothing of it has happened.
+    // Memory of an earlier launch is not freed: the next launch is refused, and has no effect.
     MUST(millpond_graph_launch(exec, stream));
     REFUSED(MILLPOND_ERROR_GRAPH, millpond_graph_launch(exec, stream));
     REQUIRE(all_are(memory, BYTES, 7, stream));
@@ -56,7 +56,7 @@ static void two_streams(void) {
     MUST(millpond_event_record(launched, launching));
     MUST(millpond_stream_wait_event(using, launched));
     MUST(millpond_memset_async(memory, 8, BYTES, using));
-    // The free has to come after the use, not only after the launch.
+    // The free must come after the use, not only after the launch.
     MUST(millpond_stream_wait_event(freeing, launched));
     REFUSED(MILLPOND_ERROR_ORDER, millpond_free_async(memory, freeing));
     REQUIRE(strstr(millpond_last_error(), "help: make stream") != NULL);
@@ -72,8 +72,8 @@ static void two_streams(void) {
     printf("an event between two streams: launched, used, freed\n");
 }
 
-// The graph that makes the memory records an event inside, the one that frees it waits for another: a stream outside
-// uses the memory in between, and waits for neither launch as a whole.
+// The graph that allocates the memory records an event inside, and the graph that frees it waits for another one. A
+// stream outside uses the memory in between, without a wait for either launch as a whole.
 static void inside_both_graphs(void) {
     millpond_stream_t producing, using, freeing;
     millpond_event_t made, used;
@@ -103,7 +103,7 @@ static void inside_both_graphs(void) {
         MUST(millpond_stream_wait_event(using, made)); // the node inside, not the launch
         REQUIRE(all_are(memory, BYTES, 7, using));
         MUST(millpond_memset_async(memory, 8, BYTES, using));
-        // The wait node would find what was recorded before this use, or nothing.
+        // The event has no record after this use yet, so the wait node would not wait for it.
         REFUSED(MILLPOND_ERROR_ORDER, millpond_graph_launch(release, freeing));
         MUST(millpond_event_record(used, using));
         MUST(millpond_graph_launch(release, freeing));

@@ -1,4 +1,4 @@
-// A graph with memory, built node by node: what is wrong is refused with the missing edge, then it is put right.
+// A graph with memory, built node by node: the wrong order is refused with the missing edge, then corrected.
 #include "example.h"
 
 enum { BYTES = 1 << 16 };
@@ -32,7 +32,7 @@ int main(void) {
     MUST(millpond_graph_add_kernel_node(&filled, graph, &alloc, 1, fill, NULL, &written, 1));
     millpond_access both[] = {reads(scratch), writes(result)};
     MUST(millpond_graph_add_kernel_node(&copied, graph, &filled, 1, copy, NULL, both, 2));
-    // Freed after the fill, but nothing puts that after the copy.
+    // The free comes after the fill, but no edge puts it after the copy.
     MUST(millpond_graph_add_mem_free_node(&freed, graph, &filled, 1, scratch));
     REFUSED(MILLPOND_ERROR_GRAPH, millpond_graph_instantiate(&exec, graph, 0));
     printf("missing: %s\n", millpond_last_error());

@@ -1,4 +1,4 @@
-// Handles that name nothing: refused, each in words.
+// Invalid handles: each is refused with an error text.
 #include "example.h"
 
 int main(void) {
@@ -18,7 +18,7 @@ int main(void) {
     REFUSED(MILLPOND_ERROR_INVALID_HANDLE, millpond_stream_synchronize((millpond_stream_t)(void *)device));
     REFUSED(MILLPOND_ERROR_INVALID_HANDLE, millpond_stream_synchronize((millpond_stream_t)(void *)&device));
     printf("foreign: %s\n", millpond_last_error());
-    // Without CUDA, or without that device, this is a status and not the end of the program.
+    // Without CUDA, or without that device, this returns a status and does not end the program.
     millpond_device_t none;
     millpond_status status = millpond_device_create_cuda(&none, 1000);
     REQUIRE(status != MILLPOND_SUCCESS && status != MILLPOND_ERROR_INTERNAL);

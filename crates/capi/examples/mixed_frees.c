@@ -1,4 +1,4 @@
-// Memory that is there at once (as of cudaMalloc) freed in stream order, and the other way round.
+// Memory allocated immediately (as by cudaMalloc) and freed in stream order, and the reverse.
 #include "example.h"
 
 enum { BYTES = 1 << 20 };
@@ -17,7 +17,7 @@ int main(void) {
 
     MUST(millpond_malloc_async(&memory, BYTES, stream));
     MUST(millpond_memset_async(memory, 2, BYTES, stream));
-    // The immediate free does not wait: the host must know that the work is over.
+    // The immediate free does not wait: the host must know that the work has completed.
     REFUSED(MILLPOND_ERROR_ORDER, millpond_free(memory, device));
     MUST(millpond_stream_synchronize(stream));
     MUST(millpond_free(memory, device));

@@ -1,4 +1,4 @@
-// Several threads at once: each with a stream of its own, and all with one.
+// Several threads at once, each with its own stream, and all with one common stream.
 #include "example.h"
 #include <pthread.h>
 
@@ -19,7 +19,7 @@ static void *work(void *argument) {
         MUST(millpond_malloc_async(&ours, 4096, shared));
         MUST(millpond_memset_async(mine, round, 512, own));
         if (round % 16 == 0) {
-            // Handed over to the common stream.
+            // Passed on to the common stream.
             MUST(millpond_event_record(event, own));
             MUST(millpond_stream_wait_event(shared, event));
             MUST(millpond_free_async(mine, shared));

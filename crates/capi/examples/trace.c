@@ -1,5 +1,5 @@
-// What a program does, written into a file: by a call, or by the environment variable MILLPOND_TRACE. The program has a
-// wrong order in it, which is let pass; `millpond check FILE` finds it. Event nodes of a capture are in it as well.
+// A trace of a program, written to a file: by a call, or by the environment variable MILLPOND_TRACE. The program has a
+// wrong order, which it lets pass; `millpond check FILE` finds it. The trace has the event nodes of a capture, too.
 #include "example.h"
 
 enum { BYTES = 4096 };

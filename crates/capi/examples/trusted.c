@@ -1,5 +1,5 @@
-// PyTorch's and CuPy's entry points beside work, streams and captures that only the program knows. Each case is a process
-// of its own: `trusted CASE` runs one, `trusted` all of them, one after the other.
+// PyTorch's and CuPy's entry points, beside work, streams and captures that only the program knows. Each case runs in
+// its own process: `trusted CASE` runs one, `trusted` runs all of them, one after the other.
 #define _DEFAULT_SOURCE
 #include "trusted.h"
 #include <sys/wait.h>
@@ -12,7 +12,7 @@ static const millpond_pool_key POOL = {0, 1}, OTHER_POOL = {0, 2};
 static void begin(millpond_pool_key pool) { millpond_torch_begin_allocate_to_pool(DEVICE, pool, NULL); }
 static void end(millpond_pool_key pool) { millpond_torch_end_allocate_to_pool(DEVICE, pool); }
 
-// A graph that fills memory of the pool.
+// Captures a graph that fills memory of the pool.
 static void *captured_fill(stream_t stream, unsigned char value, void **memory) {
     void *graph = NULL, *exec = NULL;
     begin(POOL);
@@ -26,7 +26,7 @@ static void *captured_fill(stream_t stream, unsigned char value, void **memory) 
 }
 
 // A graph's output is read on a stream that is recorded for it, and freed. The next capture into the pool must not take
-// it before that stream has read.
+// it before that stream has read it.
 static void recorded_user_of_a_graphs_memory(void) {
     stream_t main = new_stream(), side = new_stream();
     void *event = NULL, *output, *next, *seen = take(SMALL, side);
@@ -45,13 +45,13 @@ static void recorded_user_of_a_graphs_memory(void) {
     open_gate();
     CUDA(cuStreamSynchronize(side));
     REQUIRE(wrong_bytes(seen, 0xAA, SMALL, side) == 0);
-    // Now it may be taken.
+    // Now the memory may be reused.
     void *third;
     captured_fill(main, 0xCC, &third);
     REQUIRE(third == output);
 }
 
-// The same where it is freed while the pool is recorded into.
+// The same, freed while allocations go to the pool.
 static void recorded_user_of_memory_freed_in_a_recording(void) {
     stream_t main = new_stream(), side = new_stream();
     void *seen = take(SMALL, side);
@@ -74,7 +74,7 @@ static void recorded_user_of_memory_freed_in_a_recording(void) {
     REQUIRE(wrong_bytes(seen, 0xAA, SMALL, side) == 0);
 }
 
-// One handle names the default streams of all threads: what one of them freed is not free for another.
+// One handle names the default streams of all threads: memory that one thread freed is not free for another.
 static pthread_barrier_t meeting;
 static void *seen_by_first;
 
@@ -146,8 +146,8 @@ static void replay_on_an_unknown_stream(void) {
     REQUIRE(now.used_bytes == 2 * LARGE);
 }
 
-// A program that says nothing of its capture. Another stream's allocation leaves it alone. What it allocates is where its
-// graph finds it at every replay, and what it frees of other memory is free once it has ended.
+// A program that does not announce its capture. Allocations of other streams do not invalidate it. Its own allocations
+// stay where the graph finds them at every replay. Other memory that it frees is free after its end.
 static void captures_that_are_not_announced(void) {
     stream_t capturing = new_stream(), other = new_stream();
     void *graph = NULL, *exec = NULL;
@@ -163,7 +163,7 @@ static void captures_that_are_not_announced(void) {
     REQUIRE(output != NULL);
     copy(output, temporary, SMALL, capturing);
     millpond_cupy_free(capturing, temporary, DEVICE);
-    // The capture is one order: the next in it takes the memory.
+    // The capture is one order: the next allocation in it takes the memory.
     void *next = millpond_cupy_malloc(capturing, SMALL, DEVICE);
     REQUIRE(next == temporary);
     fill(next, 6, SMALL, capturing);
@@ -182,10 +182,10 @@ static void captures_that_are_not_announced(void) {
     CUDA(cuGraphInstantiateWithFlags(&exec, graph, 0));
     fill(beside, 7, LARGE, other);
     CUDA(cuStreamSynchronize(other));
-    // What was freed after the capture's beginning is the stream's again.
+    // Memory from before the capture, freed during it, is the stream's again.
     void *after = millpond_cupy_malloc(capturing, SMALL, DEVICE);
     REQUIRE(after == before);
-    // Nothing of the graph's memory is anybody else's, however often that is wanted.
+    // No other allocation gets the graph's memory, however many there are.
     for (int i = 0; i < 64; i++) {
         void *eager = millpond_cupy_malloc(i % 2 ? capturing : other, SMALL, DEVICE);
         REQUIRE(eager != NULL && eager != temporary && eager != output);
@@ -196,7 +196,7 @@ static void captures_that_are_not_announced(void) {
         CUDA(cuGraphLaunch(exec, capturing));
         REQUIRE(wrong_bytes(output, 5, SMALL, capturing) == 0 && wrong_bytes(beside, 7, LARGE, other) == 0);
     }
-    // A later capture of the stream takes what the first freed.
+    // A later capture of the stream takes the memory that the first one freed.
     CUDA(cuStreamBeginCapture_v2(capturing, GLOBAL));
     REQUIRE(millpond_cupy_malloc(capturing, SMALL, DEVICE) == temporary);
     REQUIRE(millpond_cupy_malloc(capturing, SIZE_MAX, DEVICE) == NULL);
@@ -205,8 +205,8 @@ static void captures_that_are_not_announced(void) {
     millpond_cupy_free(capturing, output, DEVICE);
 }
 
-// Idle memory of other streams serves a capture, also what the capturing stream itself freed before it began. Only where
-// the device has little memory: FAKECUDA_BYTES.
+// Idle memory of other streams serves a capture, also memory that the capturing stream freed before the capture. Runs
+// only if the device has little memory: FAKECUDA_BYTES.
 static void idle_memory_for_a_capture(void) {
     if (getenv("FAKECUDA_BYTES") == NULL) {
         printf("skipped: the device has more memory than that\n");
@@ -231,13 +231,13 @@ static void idle_memory_for_a_capture(void) {
     }
 }
 
-// Freed on another stream than its own, which still reads it.
+// Freed on another stream while its own stream still reads it.
 static void freed_on_another_stream(void) {
     stream_t own = new_stream(), freeing = new_stream(), third = new_stream();
     void *seen = take(LARGE, own), *memory = take(LARGE, own), *taken[64];
     fill(memory, 0xAA, LARGE, own);
     CUDA(cuStreamSynchronize(own));
-    // Somebody asks how far the stream is.
+    // Makes the library query the progress of the stream.
     give(take(512, own), own);
     give(take(HUGE_BYTES / 2, third), third);
     give(take(HUGE_BYTES, freeing), freeing);
@@ -255,7 +255,7 @@ static void freed_on_another_stream(void) {
     REQUIRE(wrong_bytes(seen, 0xAA, LARGE, own) == 0);
 }
 
-// The thread's current context is as it was, also that it has none.
+// The thread's current context is unchanged, also if there is none.
 static void *without_a_context(void *unused) {
     (void)unused;
     void *context = NULL, *memory = NULL;
@@ -289,7 +289,7 @@ static void sizes_near_the_maximum(void) {
     end(POOL);
 }
 
-// PyTorch's order where a capture fails; or no end comes at all.
+// PyTorch's order of calls if a capture fails, and the same without an end.
 static void pool_released_before_its_end(void) {
     stream_t stream = new_stream();
     for (int ends = 0; ends < 2; ends++) {
@@ -322,7 +322,7 @@ static void two_captures_at_once(void) {
     stream_t first = new_stream(), second = new_stream();
     pthread_t thread;
     begin(POOL);
-    // Nested ones of one thread are none.
+    // A nested capture of the same thread is no second capture.
     begin(OTHER_POOL);
     end(OTHER_POOL);
     void *memory = take(LARGE, first);
@@ -358,7 +358,7 @@ int main(int count, char **arguments) {
             continue;
         }
         fflush(stdout);
-        // The library is loaded by the process that uses it.
+        // The process that uses the library must load it.
         pid_t process = fork();
         if (process == 0) {
             load_cuda();

@@ -1,5 +1,5 @@
-// CUDA's driver calls for programs that submit work of their own beside Millpond's entry points for trusted programs.
-// The library is found at run time, as Millpond finds it: that of MILLPOND_LIBCUDA, or the system's.
+// CUDA's driver calls, for programs that submit work of their own beside Millpond's entry points for trusted programs.
+// The library is found at run time, as Millpond finds it: by MILLPOND_LIBCUDA, or the system's.
 #ifndef MILLPOND_TRUSTED_H
 #define MILLPOND_TRUSTED_H
 
@@ -40,12 +40,12 @@ CALLS(DECLARE)
         }                                                                                                              \
     } while (0)
 
-// A capture of PyTorch's forbids all threads what it does not see.
+// A capture of PyTorch's forbids unsafe calls to all threads.
 enum { DEVICE = 0, NON_BLOCKING = 1, NO_TIMING = 2, GLOBAL = 0 };
 // The handle of the calling thread's default stream.
 #define PER_THREAD ((stream_t)2)
 
-// The primary context, current on this thread.
+// Makes the primary context current on this thread.
 static inline void use_device(void) {
     void *context = NULL;
     CUDA(cuInit(0));
@@ -100,7 +100,7 @@ static inline void copy(void *to, const void *from, size_t bytes, stream_t strea
     CUDA(cuMemcpyDtoDAsync_v2((address_t)to, (address_t)from, bytes, stream));
 }
 
-// How many of the bytes have another value. The stream must not be kept busy.
+// Returns the number of bytes that have another value. The stream must not be kept busy.
 static inline size_t wrong_bytes(const void *pointer, unsigned char value, size_t bytes, stream_t stream) {
     unsigned char *host = malloc(bytes);
     REQUIRE(host != NULL);

@@ -1,5 +1,5 @@
-// Memory of one device used by another: refused without a grant, ordered by an event, and the grant is taken away only
-// when the other device is known to be done.
+// Memory of one device used by another: refused without a grant, and ordered by an event. The grant is revoked only
+// when the other device's use is known to have completed.
 #include "example.h"
 
 enum { BYTES = 1 << 20 };

@@ -1,4 +1,5 @@
-// Pointers that are not the start of a live allocation: refused with what is there, or nearest, and nothing is lost.
+// Pointers that are not the start of a live allocation: refused with the allocation there or the nearest one. Nothing
+// is lost.
 #include "example.h"
 
 enum { BYTES = 4096 };
@@ -18,7 +19,7 @@ int main(void) {
     REFUSED(MILLPOND_ERROR_INVALID_VALUE, millpond_free_async(&local, stream));
     printf("%s\n", millpond_last_error());
     REFUSED(MILLPOND_ERROR_INVALID_VALUE, millpond_free(memory + 64, device));
-    // More than the allocation has.
+    // More bytes than the allocation has.
     REFUSED(MILLPOND_ERROR_INVALID_VALUE, millpond_memset_async(memory + 64, 0, BYTES, stream));
 
     MUST(millpond_memset_async(memory, 9, BYTES, stream));

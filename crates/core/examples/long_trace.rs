@@ -1,9 +1,9 @@
-//! Writes a long operation trace to standard output, for measuring who reads one.
+//! Writes a long operation trace to standard output, for measurements of programs that read one.
 //!
 //!     cargo run --release -p millpond-core --example long_trace -- 2000000 > long.trace
 //!
-//! Four streams in a loop: each round allocates, launches with three accesses, hands over by an event, frees; streams
-//! and events are made anew now and then, as a program that runs for days does.
+//! Four streams in a loop: each round allocates, launches with three accesses, passes memory on by an event, and frees.
+//! Streams and events are replaced now and then, as in a program that runs for days.
 
 use std::io::Write;
 

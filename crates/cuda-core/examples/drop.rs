@@ -1,7 +1,7 @@
-//! What a buffer costs that is made, used by one launch and dropped: cuda-core's own, and Millpond's.
+//! The cost of a buffer that is made, used by one launch and dropped: cuda-core's own, and Millpond's.
 //!
-//! Four columns: the thread's time for the whole, its time for the drop alone (the middle one of all), the longest of
-//! those drops, and how much memory the device has taken for so many while the stream is busy.
+//! Four columns: the thread's time for all of it, its time for the drop alone (the median), the longest of those drops,
+//! and the memory that the device has taken for that many buffers while the stream is busy.
 //!
 //! Run it with `cargo run --release --example drop`. Without a CUDA device it says so.
 
@@ -44,7 +44,7 @@ fn main() -> Outcome {
     Ok(())
 }
 
-/// One line of figures. The memory is by how much what the device has free has fallen meanwhile.
+/// Prints one line of figures. The memory is the decrease of the device's free memory.
 fn measure<T>(what: &str, stream: &Stream, make: impl Fn() -> Result<T>) -> Outcome {
     stream.synchronize()?;
     std::thread::sleep(Duration::from_millis(20));
@@ -79,24 +79,24 @@ impl Drop for Synchronised<'_> {
 
 fn free_bytes() -> std::result::Result<u64, DriverError> {
     let (mut free, mut total) = (0, 0);
-    // SAFETY: places for two numbers; the callers' context is current.
+    // SAFETY: the pointers are of two numbers, and the callers' context is current.
     cuda_core::IntoResult::result(unsafe { cuda_core::sys::cuMemGetInfo_v2(&raw mut free, &raw mut total) })?;
     Ok(free as u64)
 }
 
 fn uninitialized(stream: &Stream) -> std::result::Result<DeviceBuffer<f32>, DriverError> {
-    // SAFETY: what the kernel reads does not matter.
+    // SAFETY: the values that the kernel reads do not matter.
     unsafe { DeviceBuffer::uninitialized_async(stream.cuda_core(), N) }
 }
 
-/// cuda-core's own launch on a buffer of its own. Such a launch is not tracked: a lease keeps the memory until it has
-/// completed.
+/// cuda-core's own launch on a buffer of its own. cuda-core does not track such a launch: a lease keeps the memory
+/// until it has completed.
 fn tracked(scale: &CudaFunction, stream: &Stream, x: DeviceBuffer<f32>) -> Result<DeviceBuffer<f32>> {
     let (mut address, n) = (x.cu_deviceptr(), N as u32);
     let config = LaunchConfig::for_num_elems(n);
     let arguments = &mut [(&raw mut address).cast(), (&raw mut address).cast(), argument(&n)];
     let lease = x.storage().acquire(stream.cuda_core(), true, false)?;
-    // SAFETY: the kernel's arguments, and it touches `n` elements.
+    // SAFETY: these are the kernel's arguments, and it accesses `n` elements.
     unsafe { launch_kernel_on_stream(scale, config.grid_dim, config.block_dim, 0, stream.cuda_core(), arguments) }?;
     lease.retain_until_complete(stream.cuda_core())?;
     Ok(x)

@@ -34,7 +34,7 @@ fn show(context: &Context) -> Outcome {
     let host = left.copy_from_pinned_host(x.write(), PinnedHostBuffer::from_slice(context.cuda_core(), &ones)?)?;
     left.run((y.write(), x.read()), |s, (y, x)| launch(&scale, s, &y, &x))?;
 
-    // On another one, which does not come after that: refused before cuda-core learns of it, with what is missing.
+    // On a stream that does not come after that: refused before cuda-core gets it. The error has the missing edge.
     let refused = right.run((x.write(), y.read()), |s, (x, y)| launch(&scale, s, &x, &y)).expect_err("unordered");
     println!("\nrefused, as it should be:\n{refused}\n");
     let is_violation = matches!(refused, Error::Millpond(millpond::Error::Violation(_)));
@@ -50,7 +50,7 @@ fn show(context: &Context) -> Outcome {
     let graph = left
         .capture(|s| {
             let between = s.alloc::<f32>(&pool, N)?;
-            // SAFETY: the kernel and its declared memory are there at each launch.
+            // SAFETY: the kernel and its declared memory exist at each launch.
             unsafe { s.enqueue((between.write(), x.read()), |s, (y, x)| launch(&scale, s, &y, &x)) }?;
             // SAFETY: as above.
             unsafe { s.enqueue((x.write(), between.read()), |s, (y, x)| launch(&scale, s, &y, &x)) }?;
@@ -63,12 +63,12 @@ fn show(context: &Context) -> Outcome {
     }
     report("x = 64 x, by a graph launched twice", is(&left.copy_to_host(x.read())?, 64.0))?;
 
-    // Code that wants a `DeviceBuffer` gets one that owns the memory, and gives it back.
+    // Code that needs a `DeviceBuffer` gets one that owns the memory, and returns it later.
     let lent = context.device_buffer(&left, y)?;
     let (mut address, n) = (lent.cu_deviceptr(), N as u32);
     let config = LaunchConfig::for_num_elems(n);
     let arguments = &mut [(&raw mut address).cast(), (&raw mut address).cast(), argument(&n)];
-    // SAFETY: the kernel's arguments, and it touches `n` elements.
+    // SAFETY: these are the kernel's arguments, and it accesses `n` elements.
     unsafe { launch_kernel_on_stream(&scale, config.grid_dim, config.block_dim, 0, left.cuda_core(), arguments) }?;
     report("y = 4 x, through a `DeviceBuffer`", is(&lent.to_host_vec(left.cuda_core())?, 4.0))?;
     let y = context.buffer(lent)?;

@@ -1,5 +1,5 @@
-//! cuBLAS on Millpond's memory: a product of matrices, at once and in a graph, with cuBLAS's own workspace from the
-//! pool as well.
+//! cuBLAS on Millpond's memory: a matrix product, at once and in a graph. cuBLAS's own workspace is from the pool as
+//! well.
 //!
 //! Run it with `cargo run --release -p millpond-cudarc --example cublas`. Without a CUDA device it says so.
 
@@ -15,9 +15,9 @@ use millpond_cudarc::millpond::graph::Instantiate;
 use millpond_cudarc::millpond::{Buffer, MIB};
 use millpond_cudarc::{Context, In, Out, Stream};
 
-/// Rows and columns of all matrices.
+/// The rows and columns of all matrices.
 const N: usize = 512;
-/// What cuBLAS may use besides, as its documentation advises.
+/// The workspace of cuBLAS, of the size that its documentation advises.
 const WORKSPACE: usize = 32 * MIB as usize;
 
 fn main() -> Outcome {
@@ -30,15 +30,15 @@ fn main() -> Outcome {
 fn show(context: &Context) -> Outcome {
     let (left, pool) = (context.stream()?, context.device().default_pool());
     let blas = CudaBlas::new(left.cudarc().clone())?;
-    // cuBLAS has its scratch memory from the pool, too: it would else allocate while it is captured.
+    // cuBLAS's workspace is from the pool: otherwise it would allocate during the capture.
     let workspace = left.alloc::<u8>(&pool, WORKSPACE)?;
     left.run(workspace.write(), |s, mut workspace| {
         let (address, _order) = workspace.device_ptr_mut(s);
-        // SAFETY: memory of that size, which every call below declares.
+        // SAFETY: the memory has that size, and every call below declares it.
         unsafe { cublasSetWorkspace_v2(*blas.handle(), address as *mut _, WORKSPACE) }.result()
     })?;
 
-    // Small whole numbers, so that the product is exact.
+    // Small integers, so that the product is exact.
     let (a_host, b_host) = (matrix(3), matrix(5));
     let a = left.alloc::<f32>(&pool, N * N)?;
     let b = left.alloc::<f32>(&pool, N * N)?;
@@ -50,7 +50,7 @@ fn show(context: &Context) -> Outcome {
     let expected = product(&a_host, &b_host);
     report("c = a b", left.run(c.read(), |s, c| s.clone_dtoh(&c))? == expected)?;
 
-    // The same in a graph, with memory that only the graph has: d = a b, c += a d.
+    // The same in a graph, with memory that only the graph uses: d = a b, c += a d.
     left.begin_capture()?;
     let d = left.alloc::<f32>(&pool, N * N)?;
     multiply(&left, &blas, &workspace, 0.0, [&a, &b, &d])?;
@@ -76,7 +76,7 @@ fn show(context: &Context) -> Outcome {
     report("nothing is live", pool.statistics().used_bytes == 0)
 }
 
-/// c = a b + beta c, declared and submitted; in a capture a node.
+/// Declares and submits c = a b + beta c. In a capture it becomes a node.
 fn multiply(
     stream: &Stream,
     blas: &CudaBlas,
@@ -86,10 +86,10 @@ fn multiply(
 ) -> millpond_cudarc::Result<()> {
     let uses = (a.read(), b.read(), c.write(), workspace.write());
     let gemm = |_: &Arc<CudaStream>, (a, b, mut c, _): (In<'_, f32>, In<'_, f32>, Out<'_, f32>, Out<'_, u8>)| {
-        // SAFETY: matrices of the sizes that the configuration says.
+        // SAFETY: the matrices have the sizes of the configuration.
         unsafe { blas.gemm(config(beta), &a, &b, &mut c) }
     };
-    // SAFETY: what a launch of the graph uses besides, the program keeps until the graph is gone.
+    // SAFETY: the program keeps everything else that a launch of the graph uses until the graph is gone.
     unsafe { stream.enqueue(uses, gemm) }
 }
 
@@ -102,7 +102,7 @@ fn matrix(seed: usize) -> Vec<f32> {
     (0..N * N).map(|i| ((i * seed + i / N) % 4) as f32).collect()
 }
 
-/// As cuBLAS has it: matrices by columns.
+/// The product with the layout of cuBLAS: matrices by columns.
 fn product(a: &[f32], b: &[f32]) -> Vec<f32> {
     let mut c = vec![0.0; N * N];
     for column in 0..N {

@@ -40,12 +40,12 @@ fn show(context: &Context) -> Outcome {
         left.run((y.write(), x.read()), |s, (mut y, x)| {
             let mut launch = s.launch_builder(&saxpy);
             launch.arg(&mut y).arg(&x).arg(&a).arg(&n);
-            // SAFETY: the kernel's arguments, and it touches `n` elements of each.
+            // SAFETY: these are the kernel's arguments, and it accesses `n` elements of each.
             unsafe { launch.launch(LaunchConfig::for_num_elems(n as u32)) }.map(drop)
         })?;
     }
 
-    // On another stream, which does not come after that: refused before cudarc hears of it, with what is missing.
+    // On a stream that does not come after that: refused before cudarc gets it. The error has the missing edge.
     let refused = right.run(x.read(), |s, x| s.clone_dtoh(&x)).expect_err("unordered");
     println!("\nrefused, as it should be:\n{refused}\n");
     report(
@@ -56,7 +56,7 @@ fn show(context: &Context) -> Outcome {
     let ys = right.run(y.read(), |s, y| s.clone_dtoh(&y))?;
     report("y = 2 a x, all of it", ys.iter().zip(&xs).all(|(y, x)| *y == 2.0 * a * x))?;
 
-    // Code that wants a `CudaSlice` gets one: the same memory, ordered by cudarc's own events meanwhile.
+    // Code that needs a `CudaSlice` gets one: the same memory, ordered by cudarc's own events until it is returned.
     let (mut y, x) = (context.slice(&right, y)?, context.slice(&right, x)?);
     let mut launch = right.cudarc().launch_builder(&saxpy);
     launch.arg(&mut y).arg(&x).arg(&a).arg(&n);

@@ -1,8 +1,8 @@
-//! Two readers on two streams, then the memory is given back and used again: what becomes of the slower reader.
+//! Two readers on two streams, then the memory is freed and reused: what the slower reader reads.
 //!
-//! cudarc's safe code orders the uses of a slice by events, and keeps one for reads: the second reader's takes the
-//! place of the first one's. What comes later, a free or a write, waits for the second reader alone. Here the first one
-//! is the slower one, and what it has read is looked at. Then the same with Millpond's buffers, and cudarc's copies.
+//! cudarc's safe code orders the uses of a slice by events, and keeps one event for reads: the second read's replaces
+//! the first one's. A later free or write waits only for the second reader. Here the first reader is slower, and its
+//! result is checked. Then the same with Millpond's buffers and cudarc's copies.
 //!
 //! Only safe code. Run it with `cargo run --release -p millpond-cudarc --example two_readers`. Without a CUDA device it
 //! says so.
@@ -15,9 +15,9 @@ use common::{Outcome, report};
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use millpond_cudarc::{Context, Stream};
 
-/// Bytes that are read.
+/// The number of bytes that are read.
 const BYTES: usize = 64 << 20;
-/// What keeps the slower reader's stream busy: fills of so many bytes, so many times.
+/// The work that keeps the slower reader's stream busy: memsets of this many bytes, and their number.
 const BUSY: (usize, usize) = (1 << 30, 100);
 
 fn main() -> Outcome {
@@ -39,16 +39,16 @@ fn main() -> Outcome {
     report("the slower reader read what was there, in all runs", true)
 }
 
-/// What comes after the two readers.
+/// The operation after the two reads.
 #[derive(Clone, Copy)]
 enum After {
-    /// The slice is dropped, and its memory serves another one.
+    /// The slice is dropped, and its memory is reused by another one.
     Free,
     /// The slice is written.
     Write,
 }
 
-/// Whether the slower reader read something else than was there.
+/// Returns `true` if the slower reader read other values than those before.
 fn with_cudarc(context: &Context, after: After) -> Result<bool, Box<dyn std::error::Error>> {
     let context = context.cudarc();
     let (main, slow, fast) = (context.new_stream()?, context.new_stream()?, context.new_stream()?);
@@ -103,10 +103,10 @@ fn with_millpond(context: &Context) -> Outcome {
     fast.run((x.read(), from_fast.write()), |s, (x, mut to)| s.memcpy_dtod(&x, &mut to))?;
     main.wait(&fast.record()?)?; // the edge that cudarc makes: after the second reader alone
 
-    // Both readers are known: the free is refused, and says which edge is missing.
+    // Millpond knows both readers: the free is refused, and the error has the missing edge.
     let refused = main.free(x).expect_err("the first reader is unordered");
     println!("       refused: {}", refused.to_string().replace('\n', "\n       "));
-    // Dropped, it is free after both, and nobody waits: what is allocated now is other memory, or later.
+    // Dropped, it is free after both reads, without a wait: a new allocation gets other memory, or is ordered later.
     drop(refused.buffer);
     let z = main.alloc::<u8>(&pool, BYTES)?;
     main.run(z.write(), |s, mut z| s.memset_zeros(&mut z))?;

@@ -1,8 +1,8 @@
-//! A program of cudarc alone, in safe code, that knows nothing of Millpond: for `millpond check` and `millpond run`.
+//! A program that uses cudarc alone, in safe code, without Millpond: for `millpond check` and `millpond run`.
 //!
-//! A slice is read by a second stream and dropped. With `wrong` a third stream reads it before that one does: cudarc
-//! keeps one event for the reads of a slice, so that its free waits for the later reader alone. With `pairs` it says
-//! what a slice costs that is made, filled with zeros and dropped, and what the device then has in use.
+//! A second stream reads a slice, which is then dropped. With `wrong` a third stream reads it first: cudarc keeps one
+//! event for the reads of a slice, so its free waits only for the later reader. With `pairs` it prints the cost of a
+//! slice that is made, filled with zeros and dropped, and the memory that the device then has in use.
 //!
 //! `cargo build --release -p millpond-cudarc --example unchanged`, then
 //! `millpond check -- target/release/examples/unchanged wrong`. It needs a CUDA device.

@@ -1,5 +1,5 @@
-//! Memory that outlives its graph, ordered by event nodes inside the graphs: an outside stream uses it while the graph
-//! that made it still runs, and the graph that frees it waits for that stream from the inside.
+//! Memory that outlives its graph, ordered by event nodes inside the graphs. A stream uses it while the graph that
+//! allocated it still runs, and a wait node in the graph that frees it waits for that stream.
 //!
 //! Run with `cargo run -p millpond --example graph_events`.
 
@@ -13,7 +13,7 @@ fn main() -> Result<()> {
     let (left, right, outside) = (device.stream()?, device.stream()?, device.stream()?);
     let (is_made, is_used) = (device.external_event(), device.external_event());
 
-    // alloc -> make -> record -> a long rest that the outside does not wait for
+    // alloc -> make -> record -> a long rest, for which the stream outside does not wait
     let (go, wait) = channel::<()>();
     let mut producer = device.graph()?;
     let out = producer.add_alloc::<u32>(&[], 1024)?;
@@ -21,11 +21,11 @@ fn main() -> Result<()> {
     let make = producer.add_kernel(&[alloc], out.write(), |out| out.fill(7))?;
     let record = producer.add_event_record(&[make], &is_made)?;
     producer.add_host_function(&[record], move || {
-        // Not over before the outside has used what the graph made.
+        // Does not complete before the stream outside has used the memory.
         let _ = wait.recv();
     })?;
 
-    // wait -> free, beside work that waits for nobody
+    // wait -> free, beside work that waits for nothing
     let mut freer = device.graph()?;
     let waits = freer.add_event_wait(&[], &is_used)?;
     freer.add_free(&[waits], out)?;
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
 
     let (produce, free) = (producer.instantiate(Instantiate::default())?, freer.instantiate(Instantiate::default())?);
     produce.launch(&left)?;
-    // Nothing orders the outside yet: refused, with both sides.
+    // Nothing makes `outside` wait yet: the launch is refused, with both sides.
     if let Err(refused) = outside.launch(out.read(), |_| ()) {
         println!("error: {}\n", refused.report());
     }
@@ -42,7 +42,7 @@ fn main() -> Result<()> {
         out.iter_mut().for_each(|x| *x *= 3);
         go.send(()).expect("the graph still runs");
     })?;
-    // The freeing graph's wait node would find nothing: the free comes after no use.
+    // The event is not recorded yet, so the wait node would wait for nothing: the free comes after no use.
     if let Err(refused) = free.launch(&right) {
         println!("error: {}\n", refused.report());
     }

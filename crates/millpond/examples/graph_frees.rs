@@ -1,5 +1,5 @@
-//! The three other ends of memory that outlives its graph: the immediate free after a synchronisation, another graph's
-//! free node (captured), and the next launch of a graph that frees by itself.
+//! Three other ways to free memory that outlives its graph: an immediate free after a synchronisation, a captured free
+//! node of another graph, and the next launch of a graph with auto-free.
 //!
 //! Run with `cargo run -p millpond --example graph_frees`.
 
@@ -17,7 +17,7 @@ fn main() -> millpond::Result<()> {
 
     let exec = graph.instantiate(Instantiate::default())?;
     let buffer = exec.launch(&stream)?.take(out)?;
-    // Before the host has waited: refused, and given back.
+    // The host has not waited yet: the free is refused, and returns the buffer.
     let refused = device.free(buffer).expect_err("nothing orders the host after the launch");
     println!("error: {}\n", refused.report());
     stream.synchronize()?;

@@ -22,7 +22,7 @@ fn main() -> millpond::Result<()> {
         assert!(host.iter().zip(0..).all(|(x, i)| *x == round * i));
         println!("round {round}: {} elements at {:#x} are right", host.len(), buffer.address());
 
-        // A launch before the free is refused; after it, it needs no waiting.
+        // A launch before the free is refused. After the free it needs no wait.
         let refused = exec.launch(&stream).expect_err("an allocation of the launch before is live");
         println!("  refused: {}", refused.report());
         let view = buffer.view();

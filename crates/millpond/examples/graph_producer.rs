@@ -1,5 +1,5 @@
-//! One producer, varying consumers: the producer's graph frees by itself what its launch before left, so that the loop
-//! need not know what it allocates; the last ones are freed by hand.
+//! One producer, varying consumers. The producer's graph has auto-free: each launch frees what the one before left, so
+//! the loop need not know what it allocates. The last outputs are freed explicitly.
 //!
 //! Run with `cargo run -p millpond --example graph_producer`.
 
@@ -39,7 +39,7 @@ fn main() -> Result<()> {
         assert!(stream.copy_to_host(result.read())?.iter().all(|x| *x == expected));
         println!("round {round}: consumer {which} got {expected}");
     }
-    // A consumer on another stream, which the next launch does not come after: it would free under its eyes.
+    // A consumer on another stream, after which the next launch does not come: the auto-free would free memory in use.
     let other = device.stream()?;
     other.wait(&stream.record()?)?;
     other.launch(ones.read(), |_| ())?;

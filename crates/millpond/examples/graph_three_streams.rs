@@ -21,7 +21,7 @@ fn main() -> millpond::Result<()> {
 
     for round in 0..3 {
         produce.launch(&first)?;
-        // Nothing orders the second stream yet: refused, with both sides.
+        // Nothing makes `second` wait yet: the launch is refused, with both sides.
         if let Err(refused) = second.launch(out.read(), |_| ()) {
             println!("error: {}\n", refused.report());
         }

@@ -1,8 +1,8 @@
-//! One parent and two children: each child gets a share of memory, checks what the parent wrote, writes its own, and
-//! frees its import; the parent waits for both, checks, and frees last. Run with
+//! One parent and two children. Each child imports memory, checks what the parent wrote, writes its own values, and
+//! frees its import. The parent waits for both, checks, and frees last. Run with
 //! `cargo run -p millpond --example share_children`.
 //!
-//! Tickets are text: they pass by pipes here, and not as arguments, which every user of the machine can read.
+//! Tickets are text. They pass through pipes here, because every user of the machine can read arguments.
 
 use std::error::Error;
 use std::io::{Read, Write};
@@ -32,7 +32,7 @@ fn parent() -> Result<(), Box<dyn Error>> {
     for number in 1..=2 {
         let share = stream.alloc::<u32>(&pool, LEN)?;
         stream.launch(share.write(), move |x| x.fill(number))?;
-        // The child comes after this, though nothing was waited for here.
+        // The child's work comes after this, although the parent does not wait here.
         let (memory, event) = (share.export()?, stream.record()?.export()?);
         let mut command = Command::new(std::env::current_exe()?);
         let mut child = command.arg(number.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
@@ -45,7 +45,7 @@ fn parent() -> Result<(), Box<dyn Error>> {
         if !child.wait()?.success() {
             return Err("a child failed".into());
         }
-        // It has ended, so that all it did is over. One that goes on working exports an event.
+        // The child has exited, so its work has completed. A child that goes on working would export an event.
         let written = stream.copy_to_host(share.read())?;
         assert!(written.iter().all(|x| *x == number * 10));
         stream.free(share)?;
@@ -59,9 +59,9 @@ fn parent() -> Result<(), Box<dyn Error>> {
 fn child(memory: &Ticket, event: &Ticket, number: u32) -> Result<(), Box<dyn Error>> {
     let device = Device::host(HostConfig::default())?;
     let stream = device.stream()?;
-    // SAFETY: the parent touches it no more until this process has ended.
+    // SAFETY: the parent does not use it until this process has exited.
     let share: Buffer<u32> = unsafe { device.import(memory)? };
-    // Nothing orders this after what the parent did: it is refused before it runs.
+    // Nothing orders this after the parent's launch: it is refused before it runs.
     let refused = stream.launch(share.read(), |_| ()).err().ok_or("it is not ordered")?;
     println!("child {number}: refused: {}", refused.report());
     stream.wait(&device.import_event(event)?)?;

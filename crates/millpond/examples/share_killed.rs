@@ -1,4 +1,4 @@
-//! A child is killed in the middle of its work with imported memory, a hundred times: the parent gets every byte back.
+//! A child is killed in the middle of its work with imported memory, a hundred times. The parent gets all bytes back.
 //! Run with `cargo run -p millpond --example share_killed`.
 
 use std::error::Error;
@@ -24,18 +24,18 @@ fn parent() -> Result<(), Box<dyn Error>> {
     for round in 0..100 {
         let buffer = stream.alloc::<u32>(&pool, LEN)?;
         stream.launch(buffer.write(), move |x| x.fill(round))?;
-        // What the host was told is over goes with the ticket: the child needs no event.
+        // The ticket covers all work that the host has synchronised with: the child needs no event.
         stream.synchronize()?;
         let ticket = buffer.export()?;
         let mut command = Command::new(std::env::current_exe()?);
         let mut child = command.arg("child").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        // By a pipe: arguments can be read by every user of the machine.
+        // Through a pipe: every user of the machine can read arguments.
         writeln!(child.stdin.take().ok_or("a pipe")?, "{ticket}")?;
         let mut said = String::new();
         BufReader::new(child.stdout.take().ok_or("a pipe")?).read_line(&mut said)?;
         child.kill()?;
         child.wait()?;
-        // It is gone, and with it its hold.
+        // The child is gone, and so is its lease.
         stream.free(buffer)?;
     }
     stream.synchronize()?;
@@ -49,7 +49,7 @@ fn parent() -> Result<(), Box<dyn Error>> {
 fn child(ticket: &Ticket) -> Result<(), Box<dyn Error>> {
     let device = Device::host(HostConfig::default())?;
     let stream = device.stream()?;
-    // SAFETY: the parent touches it no more until this process has ended.
+    // SAFETY: the parent does not use it until this process has exited.
     let buffer: Buffer<u32> = unsafe { device.import(ticket)? };
     println!("at work");
     loop {

@@ -1,4 +1,4 @@
-//! The tour: two streams, one wrong order refused, the same made right.
+//! A tour: two streams, one wrong order that is refused, and the same made right.
 //!
 //! Run with `cargo run -p millpond --example tour`.
 
@@ -13,7 +13,7 @@ fn main() -> millpond::Result<()> {
     x.set_name("x");
     left.launch(x.write(), |x| x.fill(1.0))?; // declaring an access hands you the slice
 
-    // Nothing orders `right` after `left`: refused before it runs.
+    // Nothing makes `right` wait for `left`: refused before it runs.
     if let Err(refused) = right.launch(x.read(), |_| ()) {
         println!("error: {}\n", refused.report());
     }
@@ -22,7 +22,7 @@ fn main() -> millpond::Result<()> {
     let y = right.alloc::<f32>(&pool, 1024)?;
     right.launch((x.read(), y.write()), |(x, y)| y.iter_mut().zip(x).for_each(|(y, x)| *y = 2.0 * x))?;
 
-    // `left` knows nothing of what `right` does: a free there is refused, and gives `x` back.
+    // `left` does not wait for `right`: a free there is refused, and returns `x`.
     let x = match left.free(x) {
         Err(refused) => {
             println!("error: {}\n", refused.report());

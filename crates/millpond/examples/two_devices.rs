@@ -1,4 +1,4 @@
-//! Two devices: a pool lets the other one in, a copy goes from one to the other, and each waits for the other's events.
+//! Two devices: a pool grants access to the other one, which copies from it, and each waits for the other's events.
 //!
 //! Run with `cargo run -p millpond --example two_devices`; with `-- cuda` on the first two CUDA devices.
 
@@ -17,12 +17,12 @@ fn main() -> Result<()> {
     let x = left.alloc::<u8>(&pool, 1 << 20)?;
     left.memset(x.write(), 7)?;
     let y = right.alloc::<u8>(&there.default_pool(), 1 << 20)?;
-    // Whose memory it is, is asked before anything runs.
+    // Access is checked before anything runs.
     let refused = right.copy(x.read(), y.write()).expect_err("nothing is granted");
     assert!(refused.violation().is_some_and(|it| it.kind == Kind::NoAccess));
     println!("error: {}\n", refused.report());
 
-    // For all memory of the pool: what it has, and what it will have.
+    // For all memory of the pool, present and future.
     pool.grant(&there, PeerAccess::ReadWrite)?;
     let refused = right.copy(x.read(), y.write()).expect_err("nothing orders it after the fill");
     assert!(refused.violation().is_some());
@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     right.copy(x.read(), y.write())?;
     right.memset(x.write(), 8)?; // the other device writes memory of this one
 
-    // Access is taken away only when all uses are known to be over.
+    // Access is revoked only when all uses are known to have completed.
     let refused = pool.revoke(&there).expect_err("a copy may be in flight");
     println!("error: {}\n", refused.report());
     left.wait(&right.record()?)?;

@@ -1,5 +1,5 @@
-//! The calls that ARCHITECTURE.md follows through the layers, each once and each in a function of its name:
-//! `bench/walks` counts the functions that it passes through.
+//! The calls that ARCHITECTURE.md follows through the layers, each made once, in a function of its own. `bench/walks`
+//! counts the functions that each call passes through.
 //!
 //! Run with `cargo run -p millpond --example walks`.
 

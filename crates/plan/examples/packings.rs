@@ -1,7 +1,7 @@
-//! Writes the instances of `instances/`: rectangles cut into pieces, so that the best packing is known.
+//! Writes the instances of `instances/`: rectangles cut into pieces, so that their best packing is known.
 //!
-//! `cargo run -p millpond-plan --example packings -- instances` writes them all into the folder; they follow from the
-//! recipes below and nothing else, so that running it again changes nothing.
+//! `cargo run -p millpond-plan --example packings -- instances` writes them all into the folder. They depend on the
+//! recipes below only, so running it again changes nothing.
 
 #[path = "../tests/recipes/mod.rs"]
 mod recipes;
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use recipes::Recipe;
 
-/// Each instance's name and recipe. The capacity is part of the file's name.
+/// The name and recipe of each instance. The capacity is part of the file's name.
 const INSTANCES: [(&str, Recipe); 5] = [
     ("patch", Recipe { steps: 24, units: 24, unit: 512, pieces: 25, pinwheels: 0, seed: 1 }),
     ("wheel", Recipe { steps: 1000, units: 256, unit: 4096, pieces: 60, pinwheels: 50, seed: 2 }),

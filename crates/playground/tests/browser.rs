@@ -1,5 +1,5 @@
-//! The folder of the playground in a real browser, opened from the disk: a wrong program's verdict, page and
-//! correction, programs of the documentation, and text that is no program.
+//! The playground's folder in a real browser, opened from the disk: a wrong program's verdict, page and correction,
+//! programs of the documentation, and text that is no program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
-/// What a visitor does; what is seen goes into the document's title.
+/// The actions of a visitor. What they see is written to the document's title.
 const VISIT: &str = include_str!("visit.html");
 
 fn chromium() -> Option<PathBuf> {
@@ -19,7 +19,7 @@ fn chromium() -> Option<PathBuf> {
     })
 }
 
-/// Runs a command that must end well: what it says.
+/// Runs a command that must succeed. Returns its output.
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&output.stderr);
@@ -32,7 +32,7 @@ fn has_target() -> bool {
     root.is_ok_and(|it| Path::new(String::from_utf8_lossy(&it.stdout).trim()).join("lib/rustlib").join(TARGET).exists())
 }
 
-/// The folder, made anew.
+/// Builds the folder anew.
 fn site() -> PathBuf {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (target, folder) = (place.join("wasm"), place.join("site"));
@@ -82,7 +82,7 @@ fn the_playground_judges_draws_and_corrects() {
     assert_eq!(seen["faults"], serde_json::json!([]), "examples that do not get what they expect");
 }
 
-/// Without the target: what is in the file, which is one and needs no other.
+/// The content of the page, without the target: it is one file that needs no other.
 #[test]
 fn the_playground_is_one_file_with_named_examples() {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bare");

@@ -1,4 +1,4 @@
-//! What cuda-core's own buffers do in the same place: the patterns of its own bug reports.
+//! Patterns of cuda-core's own bug reports, with cuda-core's buffers and with Millpond's.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ fn is_fake() -> bool {
     std::env::var("MILLPOND_TEST_DEVICE").as_deref() != Ok("cuda")
 }
 
-/// How often this thread waited, made an event for the host to look at, or freed by a call of the driver's; 0 on a GPU,
-/// which does not tell.
+/// Returns how often this thread waited, made an event for the host, or freed by a call of the driver. 0 on a GPU,
+/// which does not count calls.
 fn calls_of_a_drop() -> u64 {
     if !is_fake() {
         return 0;
@@ -28,14 +28,15 @@ fn calls_of_a_drop() -> u64 {
     functions.map(|function| hooks.calls(function)).sum()
 }
 
-/// A buffer of cuda-core's own, whose bytes are not read.
+/// Returns a buffer of cuda-core's own. Its bytes must not be read.
 fn uninitialized(stream: &Stream, bytes: usize) -> Result<DeviceBuffer<u8>, DriverError> {
-    // SAFETY: they are written before they are read, if ever.
+    // SAFETY: the bytes are written before they are read, if ever.
     unsafe { DeviceBuffer::uninitialized_async(stream.cuda_core(), bytes) }
 }
 
-/// Memory of one stream is used on another that waits for the first one, and dropped. cuda-core's own buffer is refused
-/// the use until the host sees the first stream idle; Millpond's is used, and the wrong order is what is refused.
+/// Memory of one stream is used on another stream that waits for the first one, and is dropped. cuda-core refuses the
+/// use of its own buffer until the host sees the first stream idle. Millpond's buffer is used, and only the wrong order
+/// is refused.
 #[test]
 fn an_order_by_an_event_is_enough() -> Outcome {
     let Some(context) = context("beside::an_order_by_an_event_is_enough") else { return Ok(()) };
@@ -62,8 +63,8 @@ fn an_order_by_an_event_is_enough() -> Outcome {
     Ok(())
 }
 
-/// A launch, which cuda-core does not track, on another stream, and a drop. cuda-core frees what the launch still uses;
-/// here the declared use keeps the memory from others, and nothing waits.
+/// A launch on another stream, which cuda-core does not track, and then a drop. cuda-core frees memory that the launch
+/// still uses. Here the declared use keeps the memory from other allocations, and nothing waits.
 #[test]
 fn a_drop_after_a_launch_on_another_stream_is_right() -> Outcome {
     const BYTES: usize = 1 << 20;
@@ -71,7 +72,7 @@ fn a_drop_after_a_launch_on_another_stream_is_right() -> Outcome {
     let (left, right) = (context.stream()?, context.stream()?);
     let pool = context.device().default_pool();
 
-    // Millpond's: the drop neither waits nor makes an event for the host to look at.
+    // Millpond's buffer: the drop neither waits nor makes an event for the host.
     let x = left.alloc::<u8>(&pool, BYTES)?;
     right.wait(&left.record()?)?;
     let go = hold(right.cuda_core());
@@ -85,7 +86,8 @@ fn a_drop_after_a_launch_on_another_stream_is_right() -> Outcome {
     right.synchronize()?;
     assert_eq!(left.copy_to_host(y.read())?, vec![1; BYTES], "the launch wrote memory that was used again");
 
-    // cuda-core's: its thread frees the memory while the launch has not begun, and that writes who has it next.
+    // cuda-core's buffer: its thread frees the memory before the launch begins, and the launch writes the next owner's
+    // bytes.
     let x = uninitialized(&left, BYTES)?;
     let address = x.cu_deviceptr();
     right.cuda_core().join(left.cuda_core())?;
@@ -103,8 +105,8 @@ fn a_drop_after_a_launch_on_another_stream_is_right() -> Outcome {
     Ok(())
 }
 
-/// Memory that is dropped while its stream is busy serves the next allocation of that stream at once. cuda-core's own,
-/// also when its element type was changed meanwhile, comes back only when its thread has seen the stream idle.
+/// Memory that is dropped while its stream is busy serves the next allocation of that stream at once. cuda-core's own
+/// memory comes back only when its thread has seen the stream idle, also if the element type was cast.
 #[test]
 fn a_dropped_buffer_serves_the_next_allocation() -> Outcome {
     const BYTES: usize = 1 << 20;
@@ -137,8 +139,8 @@ fn a_dropped_buffer_serves_the_next_allocation() -> Outcome {
     Ok(())
 }
 
-/// A buffer of cuda-core's `zeroed` is freed by `cuMemFree`, which waits for every stream of the context: on
-/// cuda-core's thread, so that nothing else that was dropped comes back meanwhile. A drop here waits for no stream.
+/// A buffer of cuda-core's `zeroed` is freed by `cuMemFree`, which waits for every stream of the context. It runs on
+/// cuda-core's thread, so nothing else that was dropped comes back meanwhile. A drop here waits for no stream.
 #[test]
 fn a_drop_waits_for_no_other_stream() -> Outcome {
     const BYTES: usize = 1 << 20;
@@ -154,7 +156,7 @@ fn a_drop_waits_for_no_other_stream() -> Outcome {
     assert_eq!(calls_of_a_drop(), before, "a drop waits, or makes an event for the host to look at");
     assert_eq!(stream.alloc::<u8>(&pool, BYTES)?.address(), first);
 
-    // Without the other stream's work, and without the `zeroed` one, the memory serves again at once.
+    // If the other stream has no work and there is no `zeroed` buffer, the memory is reused at once.
     let reused = || {
         let x = uninitialized(&stream, BYTES)?;
         let address = x.cu_deviceptr();
@@ -169,7 +171,7 @@ fn a_drop_waits_for_no_other_stream() -> Outcome {
     drop(go);
     busy.cuda_core().synchronize()?;
     assert!(!is_fake() || calls_of_a_drop() > before, "calls are not counted");
-    // A pool of CUDA's that was idle may give other addresses.
+    // An idle pool of CUDA's may return other addresses.
     let mut polls = 0;
     while is_fake() && !reused()? {
         polls += 1;
@@ -178,7 +180,7 @@ fn a_drop_waits_for_no_other_stream() -> Outcome {
     Ok(())
 }
 
-/// An element cast keeps the owner and the order of its end: the memory comes back to Millpond, once, when the last
+/// An element cast keeps the owner and the order of its free. The memory comes back to Millpond once, when the last
 /// view is gone, after the work that used it.
 #[test]
 fn a_cast_keeps_the_owner() -> Outcome {

@@ -1,4 +1,4 @@
-//! Memory that cuda-core has meanwhile, as a `DeviceBuffer`.
+//! Memory lent to cuda-core, as a `DeviceBuffer`.
 
 use millpond::PoolConfig;
 use millpond::config::ReusePolicy;
@@ -19,7 +19,7 @@ fn a_device_buffer_is_one_of_cuda_core_and_comes_back() -> Outcome {
     lent.zero_async(left.cuda_core())?;
     assert_eq!(lent.to_host_vec(left.cuda_core())?, [0; 4096]);
 
-    // Another view, another type, another allocation: not what was lent.
+    // A second view, another element type and another allocation are refused: none of them is what was lent.
     let view = lent.storage().clone();
     let refused = context.buffer(lent).expect_err("it is not alone");
     assert!(matches!(refused.error, Error::InUse), "{refused}");
@@ -44,7 +44,7 @@ fn a_device_buffer_is_one_of_cuda_core_and_comes_back() -> Outcome {
     Ok(())
 }
 
-/// What is in flight elsewhere is not taken back from under it.
+/// A buffer is not taken back while work on another stream uses it.
 #[test]
 fn a_device_buffer_in_use_elsewhere_stays_lent() -> Outcome {
     let Some(context) = context("lent::a_device_buffer_in_use_elsewhere_stays_lent") else { return Ok(()) };
@@ -63,14 +63,14 @@ fn a_device_buffer_in_use_elsewhere_stays_lent() -> Outcome {
     Ok(())
 }
 
-/// The buffer is gone while work of a stream uses it: the memory is free only after that.
+/// The buffer is dropped while work of a stream uses it. The memory is free only after that work.
 #[test]
 fn a_device_buffer_that_is_dropped_waits_for_its_uses() -> Outcome {
     let Some(context) = context("lent::a_device_buffer_that_is_dropped_waits_for_its_uses") else { return Ok(()) };
     let (home, slow) = (context.stream()?, context.stream()?);
     let reuse = ReusePolicy { allow_internal_dependencies: false, ..Default::default() };
     let pool = context.device().pool(PoolConfig::default().reuse(reuse))?;
-    // Uses that cuda-core tracks, and a launch's, which it does not: that stream is known to Millpond.
+    // Uses that cuda-core tracks, and a launch, which it does not track but whose stream Millpond knows.
     for is_tracked in [true, false] {
         let mut lent = context.device_buffer(&home, home.alloc::<u8>(&pool, 1 << 20)?)?;
         let address = lent.cu_deviceptr();

@@ -1,7 +1,7 @@
-//! The adaptor over the real cuda-core: on a GPU with `MILLPOND_TEST_DEVICE=cuda`, and else over `fakecuda`.
+//! The adaptor over the real cuda-core: on a GPU with `MILLPOND_TEST_DEVICE=cuda`, otherwise over `fakecuda`.
 //!
-//! Each test starts itself once more, as a process of its own: cuda-core finds the driver library by its name alone, so
-//! `fakecuda` has that name in a folder on the loader's path.
+//! Each test starts itself again as a process of its own. cuda-core finds the driver library by its plain name, so a
+//! folder on the loader's path has `fakecuda` under that name.
 
 mod beside;
 mod lent;
@@ -21,14 +21,14 @@ use millpond_cuda_core::{Context, Error, Stream};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// Set where the test runs for the second time.
+/// Set when the test runs in its own process.
 const CHILD: &str = "MILLPOND_CUDA_CORE_CHILD";
 
-/// A device to test on; none where the test is done elsewhere, or not at all.
+/// Returns a device to test on. Returns `None` if another process has run the test, or if it is skipped.
 fn context(test: &str) -> Option<Context> {
     let wish = std::env::var("MILLPOND_TEST_DEVICE").unwrap_or_default();
     if std::env::var_os(CHILD).is_some() {
-        // A test that hangs fails.
+        // A test that hangs must fail.
         std::thread::spawn(|| {
             std::thread::sleep(Duration::from_secs(60));
             eprintln!("it hangs");
@@ -55,7 +55,7 @@ fn context(test: &str) -> Option<Context> {
     None
 }
 
-/// A folder in which the driver library is `fakecuda`.
+/// Returns a folder in which the driver library is `fakecuda`.
 fn folder() -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     let make = || {
@@ -71,7 +71,7 @@ fn folder() -> PathBuf {
     FOLDER.get_or_init(make).clone()
 }
 
-/// Keeps a stream busy until the answer is dropped.
+/// Keeps a stream busy until the returned sender is dropped.
 fn hold(stream: &CudaStream) -> Sender<()> {
     let (go, gate) = channel::<()>();
     let wait = move || {
@@ -81,10 +81,10 @@ fn hold(stream: &CudaStream) -> Sender<()> {
     go
 }
 
-/// A fill by cuda-core, as any work of its own.
+/// Fills memory with cuda-core, as any of its work.
 fn fill(stream: &CudaStream, address: u64, value: u8, bytes: usize) -> Result<(), cuda_core::DriverError> {
     stream.context().bind_to_thread()?;
-    // SAFETY: the callers' memory has as many.
+    // SAFETY: the callers' memory has that many bytes.
     unsafe { cuda_core::memory::memset_d8_async(address, value, bytes, stream.cu_stream()) }
 }
 
@@ -108,17 +108,17 @@ fn work_of_cuda_core_is_checked() -> Outcome {
     assert!(matches!(overlap, Error::Millpond(millpond::Error::InvalidArgument(_))), "{overlap}");
 
     right.wait(&left.record()?)?;
-    // A part of one and a part of the other; a view of ours, and of the views.
+    // Copies between parts of the buffers: slices of Millpond's view, and slices of the declared views.
     right.run((x.view().slice(100..700)?.read(), y.write()), |s, (x, mut y)| {
         assert_eq!((x.len(), y.len()), (600, 500));
         let (low, mut high) = y.try_split_at_mut(200).expect("it has as many");
         assert!(x.try_slice(..601).is_none() && high.try_slice_mut(301..).is_none());
         let from = x.try_slice(..200).expect("within");
-        // SAFETY: its own address as an argument, which is one of 8 bytes.
+        // SAFETY: the argument points to the slice's own address, which has 8 bytes.
         assert_eq!(unsafe { from.argument().cast::<u64>().read() }, from.cu_deviceptr());
         s.context().bind_to_thread()?;
         let copy = |to: u64, from: u64, len: usize| {
-            // SAFETY: both have as many elements.
+            // SAFETY: both have that many elements.
             unsafe { cuda_core::memory::memcpy_dtod_async(to, from, 4 * len, s.cu_stream()) }
         };
         copy(low.cu_deviceptr(), from.cu_deviceptr(), low.len())?;
@@ -134,7 +134,7 @@ fn work_of_cuda_core_is_checked() -> Outcome {
     Ok(())
 }
 
-/// cuda-core's calls take declared memory on the stream that it was declared on, and on no other.
+/// cuda-core's calls take declared memory only on the stream on which it was declared.
 #[test]
 fn another_stream_is_refused_declared_memory() -> Outcome {
     let Some(context) = context("another_stream_is_refused_declared_memory") else { return Ok(()) };
@@ -143,7 +143,7 @@ fn another_stream_is_refused_declared_memory() -> Outcome {
     let refused = left.run(x.read(), |_, x| x.buffer()?.to_host_vec(right.cuda_core())).expect_err("another stream");
     let why = std::error::Error::source(&refused).and_then(|it| it.downcast_ref::<cuda_core::DriverError>());
     assert_eq!(why, Some(&cuda_core::DriverError(sys::cudaError_enum_CUDA_ERROR_NOT_READY)), "{refused}");
-    // SAFETY: it stays where it is.
+    // SAFETY: the closure does not move the buffer out.
     left.run(x.write(), |s, mut x| unsafe { x.with_buffer_mut(|x| x.zero_async(s)) }?)?;
     assert_eq!(left.run(x.read(), |s, x| x.buffer()?.to_host_vec(s))?, [0; 4096]);
     Ok(())
@@ -188,7 +188,8 @@ fn streams_are_adopted_once_and_stay_open() -> Outcome {
     let default = context.adopt(&context.cuda_core().default_stream())?;
     assert_eq!(default.id(), context.device().legacy_stream().id());
 
-    // Millpond's handle alone keeps it open, also when the context has let it go: cuda-core gives its handle to none.
+    // Millpond's handle alone keeps the stream open, also after the context has dropped it: no new stream of cuda-core
+    // gets its handle.
     let ours = millpond::Stream::clone(&stream);
     let handle = theirs.cu_stream();
     drop((theirs, stream));
@@ -217,10 +218,10 @@ fn a_stream_of_another_context_is_refused() -> Outcome {
 fn a_context_that_is_not_primary_is_refused() -> Outcome {
     let Some(context) = context("a_context_that_is_not_primary_is_refused") else { return Ok(()) };
     let theirs = context.cuda_core();
-    // SAFETY: the primary context, which `theirs` keeps.
+    // SAFETY: it is the primary context, which `theirs` keeps.
     let same = unsafe { CudaContext::borrow_raw(theirs.cu_ctx().cast(), theirs.cu_device(), 0) };
     assert!(Context::new(&same).is_ok());
-    // SAFETY: the handle is compared, and used by no call.
+    // SAFETY: the handle is only compared. No call uses it.
     let other = unsafe { CudaContext::borrow_raw(std::ptr::without_provenance_mut(64), theirs.cu_device(), 0) };
     assert!(matches!(Context::new(&other), Err(Error::NotPrimary)));
     Ok(())
@@ -251,7 +252,7 @@ fn pinned_buffers_come_back_when_they_are_copied() -> Outcome {
     assert!(matches!(refused.error, Error::Length { host: 10, device: 1000 }), "{refused}");
     assert!(refused.host.is_some(), "nothing was submitted");
     let down = left.copy_to_pinned_host(x.read(), host()?)?;
-    // A dropped copy keeps its buffer, and waits for nothing: the stream is still held here.
+    // A dropped copy keeps its buffer and does not wait: the stream is still held here.
     drop(left.copy_from_pinned_host(x.write(), host()?)?);
     drop(go);
     assert!(up.wait()?.iter().copied().eq(0..1000));
@@ -270,7 +271,8 @@ fn an_event_of_cuda_core_stands_for_a_point_of_ours() -> Outcome {
     let event = context.cuda_core().new_event()?;
     let point = left.record_with(&event)?;
     assert!(!event.query()?);
-    // Ours orders the memory, theirs a stream that Millpond does not know; and the way back.
+    // Millpond's event orders the memory for `right`. cuda-core's event orders `unknown`, a stream that Millpond does
+    // not know, and `back` orders `right` after it.
     right.wait(&point)?;
     unknown.wait(&event)?;
     let back = unknown.record_event(None)?;
@@ -309,7 +311,7 @@ fn captures_take_what_is_promised_to_last() -> Outcome {
     Ok(())
 }
 
-/// What the closure of a capture returns is what the capture comes to, and the stream goes on.
+/// A capture returns the value of its closure, or its error, and the stream goes on.
 #[test]
 fn a_capture_comes_to_what_its_closure_returns() -> Outcome {
     let Some(context) = context("a_capture_comes_to_what_its_closure_returns") else { return Ok(()) };
@@ -332,7 +334,7 @@ fn a_capture_comes_to_what_its_closure_returns() -> Outcome {
     Ok(())
 }
 
-/// A capture that cuda-core began: a launch of its graph would do the work again, when the memory is another's.
+/// cuda-core began this capture. A launch of its graph would repeat the work when the memory has another owner.
 #[test]
 fn work_in_a_capture_of_cuda_core_is_refused() -> Outcome {
     let Some(context) = context("work_in_a_capture_of_cuda_core_is_refused") else { return Ok(()) };
@@ -343,9 +345,9 @@ fn work_in_a_capture_of_cuda_core_is_refused() -> Outcome {
     unsafe { stream.cuda_core().begin_capture(sys::CUstreamCaptureMode_enum_CU_STREAM_CAPTURE_MODE_RELAXED) }?;
     let refused = stream.run(x.write(), |s, x| fill(s, x.cu_deviceptr(), 0, 1)).expect_err("it would be a node");
     assert!(refused.to_string().contains("capturing"), "{refused}");
-    // SAFETY: it captures.
+    // SAFETY: the stream captures.
     let graph = unsafe { stream.cuda_core().end_capture() }?;
-    // SAFETY: it was made just now.
+    // SAFETY: the graph was made just now.
     assert_eq!(unsafe { sys::cuGraphDestroy(graph) }, 0);
     stream.run(x.write(), |s, x| fill(s, x.cu_deviceptr(), 0, 1))?;
     stream.free(x)?;

@@ -1,4 +1,4 @@
-//! What the examples share: a device, or the notice that there is none; where the toolkit's libraries are; a check.
+//! The code that the examples share: a device, or the notice that there is none; the toolkit's libraries; a check.
 
 // Each example uses its own part of this file.
 #![allow(dead_code)]
@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use millpond_cudarc::Context;
 
-/// What an example ends with.
+/// The result of an example.
 pub(crate) type Outcome = Result<(), Box<dyn std::error::Error>>;
 
-/// The first CUDA device. Where there is none that is said, and the example has nothing to show.
+/// Returns the first CUDA device. If there is none, prints that: the example has nothing to show.
 pub(crate) fn context() -> Option<Context> {
     match Context::open(0) {
         Ok(context) => {
@@ -24,9 +24,9 @@ pub(crate) fn context() -> Option<Context> {
     }
 }
 
-/// Loads a library of the CUDA toolkit, so that cudarc finds it loaded when it asks for it by its plain name. It is
-/// looked for where the system's loader looks, then in `CUDA_HOME` and `CUDA_PATH`, then where the toolkit is usually
-/// installed. Whether it is there: without it cudarc would panic.
+/// Loads a library of the CUDA toolkit, so that cudarc finds it loaded when it loads it by its plain name. Searches the
+/// paths of the system's loader, then `CUDA_HOME` and `CUDA_PATH`, then the usual places of the toolkit. Returns `true`
+/// if the library was found: without it cudarc would panic.
 pub(crate) fn load(library: &str) -> bool {
     let homes = ["CUDA_HOME", "CUDA_PATH"].iter().filter_map(std::env::var_os).map(PathBuf::from);
     let homes = homes.chain([PathBuf::from("/usr/local/cuda"), PathBuf::from("/usr/local/cuda-13.0")]);
@@ -34,10 +34,10 @@ pub(crate) fn load(library: &str) -> bool {
     let file = format!("lib{library}.so.13");
     let files = std::iter::once(PathBuf::from(&file)).chain(folders.map(|folder| folder.join(&file)));
     for path in files {
-        // SAFETY: a library of the toolkit, which may be loaded at any time.
+        // SAFETY: it is a library of the toolkit, which may be loaded at any time.
         if let Ok(loaded) = unsafe { libloading::Library::new(&path) } {
             println!("{library}: {}", path.display());
-            // It stays loaded.
+            // Never unloaded.
             std::mem::forget(loaded);
             return true;
         }
@@ -46,7 +46,7 @@ pub(crate) fn load(library: &str) -> bool {
     false
 }
 
-/// One line about one thing that was looked at.
+/// Prints one line about one check.
 pub(crate) fn report(what: &str, is_right: bool) -> Outcome {
     println!("{} {what}", if is_right { "ok   " } else { "WRONG" });
     if is_right { Ok(()) } else { Err(format!("not so: {what}").into()) }

@@ -1,7 +1,7 @@
-//! Which alloc node an address means: in a graph, and to who knows of all graphs of a device.
+//! Finds the alloc node at an address: in one graph, and in all graphs of a device.
 //!
-//! Addresses serve again within a graph, so that several of its nodes may have one: the node that was added last is
-//! meant. A graph knows its children as they were when they became that.
+//! Addresses are reused within a graph, so several of its nodes may have the same one. The node that was added last is
+//! meant. A graph knows each child as the child was when it was added.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -16,11 +16,11 @@ use crate::graph::arena::Arena;
 use crate::names::count::Count;
 use crate::state::named::{MemAllocNode, NodeName};
 
-/// An alloc node, and where its memory is.
+/// An alloc node, and the range of its memory.
 type Found = ((GraphId, GraphAllocId), Range);
 
 impl MemAllocNode<u8> {
-    /// The name of what was found.
+    /// Returns the name of a found alloc node.
     pub(crate) fn of_address(device: u32, ((graph, alloc), memory): Found) -> Option<Self> {
         let name = NodeName { device, graph, alloc, address: memory.start };
         Some(Self::new(Some(name), Count::of_bytes(memory.bytes)?))
@@ -28,12 +28,12 @@ impl MemAllocNode<u8> {
 }
 
 impl Body {
-    /// The alloc node that an address means here: this graph's, or one of its children.
+    /// Returns the alloc node at an address, in this graph or one of its children.
     pub(crate) fn node_around(&self, address: u64) -> Option<Found> {
         let (id, core) = (self.core.id(), &self.core);
         let own = self.arena.node_around(address).and_then(|found| match found.0 {
             (graph, alloc) if graph == id && core.alloc(alloc).is_some() => Some(found),
-            // The arena is that of the graph as it is now.
+            // The arena describes the graph as it is now. This body may be an older copy.
             _ => {
                 let range = |it: &GraphAlloc| Some(Range::new(it.range?.start, it.bytes));
                 let memory = core.allocs().filter_map(|(number, it)| Some(((id, number), range(it)?)));
@@ -45,18 +45,18 @@ impl Body {
 }
 
 impl Graphs {
-    /// The alloc node that an address means, whichever graph that is of.
+    /// Returns the alloc node at an address, in any graph of the device.
     pub(crate) fn node_around(&self, address: u64) -> Option<Found> {
-        // Where there never was an arena nothing is locked: each use that C declares asks.
+        // Each use that C declares asks here. If no arena was ever made, nothing is locked.
         if self.next_arena.load(Ordering::Acquire) == 0 {
             return None;
         }
-        // Let go behind the lock: the last reference to an arena has its addresses with it.
+        // Dropped after the lock is released: the last reference to an arena frees its addresses.
         let arenas: Vec<Arc<Arena>> = lock(&self.arenas).iter().filter_map(Weak::upgrade).collect();
         arenas.iter().find_map(|arena| arena.node_around(address))
     }
 
-    /// Whether an alloc node's memory is live: a launch has left it, and it is not freed.
+    /// Returns `true` if an alloc node's memory is live: a launch has left it, and it is not freed.
     pub(crate) fn is_live(&self, node: (GraphId, GraphAllocId)) -> bool {
         self.named(node).is_some_and(|allocation| {
             let life = allocation.life();

@@ -1,10 +1,10 @@
 //! The addresses that one graph has for itself.
 //!
-//! Taken in steps as alloc nodes need them. When the last graph, instance and live allocation is gone and no work is
-//! left that could touch them, another arena may have them, with what is mapped there: a graph like one before it has
-//! no mapping to do.
+//! They are reserved in steps, as alloc nodes need them. Once the last graph, instance and live allocation is gone, and
+//! no work is left that could use the addresses, another arena may get them with the memory that is mapped there. A
+//! graph like an earlier one then needs no mapping.
 //!
-//! Invariant **one-at-a-time**: launches in an arena are ordered one after the other, whichever instance has it.
+//! Invariant **one-at-a-time**: launches in an arena are ordered one after the other, for all of its instances.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::state::context::Context;
 use crate::sync::ranks;
 use crate::trace::callers;
 
-/// Addresses are reserved in steps of at least this many bytes: they cost nothing.
+/// Addresses are reserved in steps of at least this many bytes: address space costs nothing.
 const STEP: u64 = 4 * GIB;
 
-/// What an alloc node has, for who asks about an address.
+/// The data of an alloc node, for lookups by address.
 #[derive(Clone, Copy, Debug)]
 struct Note {
     node: (GraphId, GraphAllocId),
-    /// Where its memory is, all of it.
+    /// The whole range of its memory.
     memory: Range,
-    /// Where the addresses end that are its alone.
+    /// The end of its addresses that no later node has.
     end: u64,
     place: Place,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Arena {
     pub(crate) key: ArenaKey,
     pub(crate) context: Arc<Context>,
     ranges: Mutex<ranks::Table, Vec<Range>>,
-    /// For each address the last alloc node that has it, by the first address of those in a row.
+    /// The last alloc node at each address. The key is the first address of a run that one node has.
     nodes: Mutex<ranks::Table, BTreeMap<u64, Note>>,
 }
 
@@ -55,7 +55,7 @@ impl Arena {
         arena
     }
 
-    /// An alloc node has these addresses. Those before it that had some of them have the others still.
+    /// Records that an alloc node has these addresses. An earlier node that had some of them keeps the others.
     pub(crate) fn note(&self, memory: Range, node: (GraphId, GraphAllocId), place: Place) {
         let mut nodes = lock(&self.nodes);
         let is_covered = |(_, note): &(&u64, &Note)| note.end > memory.start;
@@ -77,17 +77,17 @@ impl Arena {
         nodes.range(..=pointer).next_back().map(|(_, note)| *note).filter(|note| pointer < note.end)
     }
 
-    /// The last alloc node whose memory an address lies in.
+    /// Returns the last alloc node whose memory contains an address.
     pub(crate) fn node_around(&self, pointer: u64) -> Option<((GraphId, GraphAllocId), Range)> {
         self.find(pointer).map(|note| (note.node, note.memory))
     }
 
-    /// The alloc node whose memory starts at an address.
+    /// Returns the alloc node whose memory starts at an address.
     pub(crate) fn node_from(&self, pointer: u64) -> Option<(GraphId, GraphAllocId)> {
         self.find(pointer).filter(|note| note.memory.start == pointer).map(|note| note.node)
     }
 
-    /// The alloc node at an address, for messages.
+    /// Returns the alloc node at an address, for messages.
     pub(crate) fn node_at(&self, pointer: u64) -> Option<Nearest> {
         let Note { node: (graph, _), memory, place, .. } = self.find(pointer)?;
         let place = callers::at(place);
@@ -95,19 +95,19 @@ impl Arena {
         Some(Nearest::OfGraph { node, offset: pointer - memory.start })
     }
 
-    /// Addresses for at least `bytes` that no other graph has.
+    /// Reserves addresses for at least `bytes` that no other graph has.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Range> {
         let range = find_addresses(&self.context, bytes)?;
         lock(&self.ranges).push(range);
         Ok(range)
     }
 
-    /// Whether these are its addresses.
+    /// Returns `true` if these addresses belong to this arena.
     pub(crate) fn contains(&self, range: Range) -> bool {
         lock(&self.ranges).iter().any(|own| own.contains(range.start))
     }
 
-    /// Whether these addresses are its own, and of one reservation.
+    /// Returns `true` if these addresses belong to this arena and lie in one reservation.
     pub(crate) fn spans(&self, range: Range) -> bool {
         lock(&self.ranges).iter().any(|own| own.start <= range.start && range.end() <= own.end())
     }
@@ -124,7 +124,7 @@ impl Drop for Arena {
     }
 }
 
-/// Addresses for at least `bytes` that no arena has.
+/// Returns addresses for at least `bytes` that no arena has.
 fn find_addresses(context: &Context, bytes: u64) -> Result<Range> {
     let granularity = context.properties.granularity;
     let [needed, bytes] = [bytes, bytes.max(STEP)].map(|it| round_up(it, granularity).unwrap_or(it));

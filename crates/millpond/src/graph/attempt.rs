@@ -1,6 +1,6 @@
-//! Captures into a graph that is there (CUDA: `cudaStreamBeginCaptureToGraph`).
+//! Captures into an existing graph (CUDA: `cudaStreamBeginCaptureToGraph`).
 //!
-//! Knows captures and graphs. The graph is as before unless all goes well.
+//! Depends on captures and graphs. The graph is unchanged unless the whole capture succeeds.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use crate::state::named::GraphNode;
 use crate::state::session::{Ends, Session};
 use crate::stream::handle::Stream;
 
-/// A capture into a graph that is there. Whatever comes of it, the names of what it allocated name nothing else later.
+/// A capture into an existing graph. If it fails, the names of its allocations are retired, so that they name nothing
+/// else later.
 struct Attempt<'g> {
     session: Arc<Session>,
     graph: &'g mut Graph,
@@ -23,7 +24,7 @@ struct Attempt<'g> {
 impl Drop for Attempt<'_> {
     fn drop(&mut self) {
         let [nodes, allocs] = [&self.session.nodes, &self.session.allocs].map(|it| it.load(Ordering::Relaxed));
-        // Nothing to do where it became the graph.
+        // If the capture has become the graph, there is nothing to do.
         if nodes as usize > self.graph.body.core.len() {
             Arc::make_mut(&mut self.graph.body).core.retire(nodes as usize, allocs as usize);
         }
@@ -31,8 +32,8 @@ impl Drop for Attempt<'_> {
 }
 
 impl Stream {
-    /// Captures into a graph that is there: the first nodes come after `dependencies` (CUDA:
-    /// `cudaStreamBeginCaptureToGraph`). Where anything is refused the graph is as before.
+    /// Captures into an existing graph. The first nodes come after `dependencies` (CUDA:
+    /// `cudaStreamBeginCaptureToGraph`). If anything is refused, the graph is unchanged.
     ///
     /// # Errors
     /// As for [`capture`](Self::capture); a bad dependency; the graph is of another device, or has symbolic addresses.

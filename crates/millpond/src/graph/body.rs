@@ -1,6 +1,6 @@
 //! A graph in the making: core's graph, and what each node does.
 //!
-//! Knows accesses and allocations; nothing of streams. Both ways of building end here.
+//! Depends on accesses and allocations; not on streams. Both ways of building use it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,23 +37,23 @@ use crate::stream::payload::{LatePlace, Payload};
 use crate::sync::garbage::{Garbage, Held};
 use crate::trace::tracer::Tracer;
 
-/// What a node's accesses come to: for the order, and the addresses in the order of declaration.
+/// The accesses of a node, resolved for the order, and their addresses in the order of declaration.
 #[derive(Debug, Default)]
 pub(crate) struct Resolved {
     pub(crate) accesses: SmallVec<[NodeAccess; 4]>,
-    /// The same as a trace has them, where there is one: of the life that is meant, where that is what was named.
+    /// The same accesses for the trace, if there is one: with the lifetime, if the program named one.
     pub(crate) traced: SmallVec<[NodeAccess; 4]>,
     pub(crate) addresses: SmallVec<[u64; 4]>,
-    /// Where each declared access is, in a graph where some address is symbolic.
+    /// The place of each declared access, if some address is symbolic.
     pub(crate) late: Option<SmallVec<[LatePlace; 2]>>,
-    /// The lives of other graphs' memory that are named.
+    /// The named lifetimes of other graphs' memory.
     pins: SmallVec<[Pin; 1]>,
-    /// The memory of each declared access that has any, and how far into it.
+    /// The memory of each declared access that has any, the offset in it, and `true` if its address is symbolic.
     named: SmallVec<[Option<(Memory, u64, bool)>; 4]>,
 }
 
 impl Resolved {
-    /// Finds where each access is, if some address is symbolic.
+    /// Fills in `late` if some address is symbolic.
     fn settle(&mut self) {
         if !self.named.iter().flatten().any(|(_, _, is_symbolic)| *is_symbolic) {
             return;
@@ -76,17 +76,17 @@ pub(crate) struct Body {
     pub(crate) core: CoreGraph,
     /// By node.
     pub(crate) payloads: Vec<Payload>,
-    /// Whole graphs as nodes: they do what theirs do.
+    /// The graphs that are nodes. Such a node does what the nodes of its graph do.
     pub(crate) children: BTreeMap<NodeId, Arc<Body>>,
     pub(crate) arena: Arc<Arena>,
-    /// Memory of the outside that nodes name.
+    /// The memory from outside the graph that nodes name.
     pub(crate) held: FxHashMap<AllocId, Arc<Allocation>>,
     pub(crate) grant: Arc<Grant>,
-    /// Whether a capture makes it, which is in the trace as such.
+    /// `true` while a capture builds the graph. The trace then has the stream's operations in place of nodes.
     is_in_capture: bool,
-    /// The stream that captures, as long as one does.
+    /// The stream that captures the next nodes, if a capture builds the graph.
     captured_on: Option<StreamId>,
-    /// The graph that this is a clone of, and those that that one was, with how many nodes each had then.
+    /// The graph that this is a clone of, and the graphs which that one was a clone of, each with its node count then.
     pub(super) originals: Vec<(GraphId, usize)>,
     pub(super) held_by: Arc<HeldBy>,
 }
@@ -101,7 +101,7 @@ impl Body {
         body
     }
 
-    /// A graph that is captured: its trace is what its streams do, until that ends well.
+    /// Makes a graph for a capture. Until the capture ends well, the trace has the operations of its streams instead.
     pub(crate) fn to_capture(context: &Arc<Context>, addressing: Addressing) -> Self {
         let id = context.graphs.next_graph();
         Self {
@@ -119,24 +119,24 @@ impl Body {
         }
     }
 
-    /// The capture has ended, and the graph is there.
+    /// Records that the capture has ended and the graph exists.
     pub(crate) fn captured(&mut self) {
         self.is_in_capture = false;
         self.captured_on = None;
         self.grant.is_there();
     }
 
-    /// The next nodes are captured on this stream.
+    /// Sets the stream on which the next nodes are captured.
     pub(crate) fn captures_on(&mut self, stream: StreamId) {
         self.captured_on = Some(stream);
     }
 
-    /// Where a node is added.
+    /// Returns the site of a node that is added.
     fn site(&self, act: Act, place: Place) -> Site {
         Site { act, stream: self.captured_on.unwrap_or(StreamId::HOST), op: 0, place }
     }
 
-    /// The same, as a person finds it.
+    /// Returns the same as a side of a report.
     fn side(&self, site: Site) -> Side {
         let side = side(self.context.number, site);
         match self.captured_on {
@@ -149,12 +149,12 @@ impl Body {
         Label { place: shown(place), stream: self.captured_on, ..Label::default() }
     }
 
-    /// Who writes nodes down as such.
+    /// Returns the tracer that records nodes as nodes, if any.
     pub(super) fn node_tracer(&self) -> Option<&Arc<Tracer>> {
         self.context.tracer.as_ref().filter(|_| !self.is_in_capture)
     }
 
-    /// A copy under a number of its own.
+    /// Makes a copy with a graph number of its own.
     pub(crate) fn duplicate(&self) -> Result<Self> {
         let id = self.context.graphs.next_graph();
         let core = self.core.duplicate(id);
@@ -169,21 +169,21 @@ impl Body {
         Ok(Self { core, grant, originals, arena, held_by: Arc::default(), ..self.clone() })
     }
 
-    /// The same graph, to be captured into: the free nodes that it gets are forgotten if nothing comes of it.
+    /// Makes a copy of the same graph for a capture into it. If the capture fails, the copy's free nodes are forgotten.
     pub(crate) fn attempt(&self) -> Self {
         Self { grant: Grant::attempt(&self.grant), is_in_capture: true, ..self.clone() }
     }
 
     pub(crate) fn keep(&mut self, node: NodeId, payload: Payload) {
-        // A window's node may have others behind it by the time that the window is closed.
+        // The node of a window may have later nodes by the time that the window is closed.
         if node.index() >= self.payloads.len() {
             self.payloads.resize(node.index() + 1, Payload::Nothing);
         }
         self.payloads[node.index()] = payload;
     }
 
-    /// Finds the memory of declared accesses, and refuses what one node cannot do. `late` may refuse memory that has
-    /// its addresses later only.
+    /// Finds the memory of the declared accesses, and refuses accesses that one node cannot have. `late` is called with
+    /// the graph of each access whose address is symbolic, and may refuse it.
     pub(crate) fn resolve<A: Access>(
         &mut self,
         accesses: &A,
@@ -215,7 +215,7 @@ impl Body {
         Ok(resolved)
     }
 
-    /// The graph that places it at each instantiation, if its address is symbolic.
+    /// Resolves one access. Returns its graph if the address is symbolic: each instance then has its own address.
     fn resolve_one(
         &mut self,
         declared: &Declared<'_>,
@@ -256,7 +256,7 @@ impl Body {
         Ok(symbolic)
     }
 
-    /// Numbers of graphs and allocations are a device's own: what is another's must not come in.
+    /// Refuses objects of another device. Numbers of graphs and allocations are unique only on one device.
     pub(crate) fn check_device(&self, device: u32, what: impl FnOnce() -> String) -> Result<()> {
         match device == self.context.number {
             true => Ok(()),
@@ -264,7 +264,7 @@ impl Body {
         }
     }
 
-    /// What this graph calls the memory of an alloc node.
+    /// Returns the name in this graph of an alloc node's memory.
     pub(crate) fn memory_of_node(&self, name: NodeName) -> Result<Memory> {
         self.check_device(name.device, || "an alloc node".into())?;
         if name.graph == self.core.id() {
@@ -274,7 +274,7 @@ impl Body {
         Ok(Memory::Foreign { graph: name.graph, alloc: name.alloc })
     }
 
-    /// Refuses memory with symbolic addresses of a graph that is not in this one.
+    /// Refuses memory with symbolic addresses of a graph that is not part of this one.
     fn check_symbolic(&self, name: NodeName) -> Result<()> {
         match name.is_symbolic() && name.graph != self.core.id() && !self.core.has_child(name.graph) {
             true => Err(Finding::symbolic(&name.graph.to_string()).into()),
@@ -297,7 +297,7 @@ impl Body {
         self.memory_of(&found, named.generation, later, pins)
     }
 
-    /// Refuses a life that has ended.
+    /// Refuses a lifetime that has ended.
     pub(crate) fn check_life(&self, allocation: &Allocation, generation: u64, later: Site) -> Result<()> {
         let life = allocation.life();
         if life.generation != generation {
@@ -310,7 +310,7 @@ impl Body {
         Ok(())
     }
 
-    /// What this graph calls one life of an allocation.
+    /// Returns the name in this graph of one lifetime of an allocation.
     fn memory_of(
         &mut self,
         allocation: &Arc<Allocation>,
@@ -334,7 +334,7 @@ impl Body {
             return Err(ShareError::NotInGraphs { what: allocation.id.to_string() }.into());
         }
         if let Origin::Pinned(_) = allocation.origin {
-            // Of a copy that no node does: it is refused for that, next.
+            // Only a copy names pinned memory. A graph has no such copies: the caller refuses it next.
             return Ok(Memory::External { id: allocation.id, generation });
         }
         self.held.entry(allocation.id).or_insert_with(|| Arc::clone(allocation));
@@ -351,11 +351,12 @@ impl Body {
                 }
             };
         }
-        // A graph that was kept over four billion lives of one allocation would take a new one for its own.
+        // If a graph is kept for over four billion lifetimes of one allocation, it takes a new lifetime for the named
+        // one.
         Ok(Memory::External { id: allocation.id, generation })
     }
 
-    /// Memory that a node names, in words, and its size.
+    /// Returns the memory that a node names, in words, and its size.
     #[cold]
     fn described(&self, memory: Memory) -> (String, u64) {
         match memory {
@@ -368,7 +369,7 @@ impl Body {
         }
     }
 
-    /// Memory of the outside that nodes name, as a person knows it.
+    /// Returns memory from outside the graph as a report shows it.
     #[cold]
     pub(super) fn outside(&self, memory: Memory) -> Option<Subject> {
         let Memory::External { id, generation } = memory else { return None };
@@ -377,15 +378,15 @@ impl Body {
         (life.generation == generation).then(|| allocation.subject(&life))
     }
 
-    /// The name that a trace has for memory: of the life that is meant, where one is.
+    /// Returns the name of memory in a trace: that of the named lifetime, if there is one.
     fn traced(&self, memory: Memory, pins: &[Pin]) -> Memory {
         let life = |Pin { id, generation, .. }| Memory::External { id, generation };
         let named = pins.iter().copied().find(|pin| pin.memory() == memory);
         named.or_else(|| self.core.pin_of(memory)).map_or(memory, life)
     }
 
-    /// A node that works, with its accesses, and those as a trace has them. What it does may own what the program
-    /// likes, and is not dropped here.
+    /// Adds a node that does work, with its accesses and their form in a trace. The payload may own any values of the
+    /// program, so it is not dropped here.
     pub(crate) fn add_work(
         &mut self,
         dependencies: &[NodeId],
@@ -410,7 +411,7 @@ impl Body {
         Ok(node)
     }
 
-    /// An event record or wait node.
+    /// Adds an event record or wait node.
     pub(crate) fn add_event(
         &mut self,
         garbage: &Garbage,
@@ -427,7 +428,7 @@ impl Body {
         self.add_work(dependencies, &Resolved::default(), garbage.hold(payload), false, place)
     }
 
-    /// An alloc node; its address is 0 where that is symbolic.
+    /// Adds an alloc node. Returns the address 0 if it is symbolic.
     pub(crate) fn add_alloc(
         &mut self,
         dependencies: &[NodeId],
@@ -459,7 +460,7 @@ impl Body {
         }
     }
 
-    /// A free node, for this graph's memory or what another graph leaves live.
+    /// Adds a free node, for this graph's memory or for memory that another graph leaves live.
     pub(crate) fn add_free(&mut self, dependencies: &[NodeId], memory: Memory, place: Place) -> Result<NodeId> {
         let (label, holder) = (self.label(place), self.held_by.holder());
         let (core, grant, context) = (&mut self.core, &self.grant, &self.context);
@@ -484,12 +485,12 @@ impl Body {
         finding.at(self.side(self.site(Act::Free, place))).into()
     }
 
-    /// Refuses what would need the addresses twice.
+    /// Refuses a request that would need the graph's addresses twice.
     pub(super) fn check_copy(&self, asked: Asked) -> Result<()> {
         Ok(self.core.check_copy(asked, None)?)
     }
 
-    /// A whole graph as one node.
+    /// Adds a whole graph as one node.
     pub(crate) fn add_child(&mut self, dependencies: &[NodeId], child: &Arc<Body>, place: Place) -> Result<NodeId> {
         self.check_device(child.context.number, || "the child graph".into())?;
         let (core, label) = (Arc::new(child.core.clone()), self.label(place));
@@ -512,14 +513,14 @@ impl Body {
         }
     }
 
-    /// Gives an allocation a name, for messages: its alloc node's.
+    /// Gives an allocation a name, for messages. The name is that of its alloc node.
     pub(crate) fn name_alloc(&mut self, alloc: GraphAllocId, name: &Arc<str>) {
         if let Some(node) = self.core.alloc(alloc).map(|alloc| alloc.node) {
             self.name_node(node, name);
         }
     }
 
-    /// A name for an allocation of this graph.
+    /// Returns the name of an allocation of this graph.
     pub(crate) fn name<T: bytemuck::Pod>(&self, alloc: GraphAllocId, address: u64, count: Count<T>) -> MemAllocNode<T> {
         let (device, graph) = (self.context.number, self.core.id());
         MemAllocNode::new(Some(NodeName { device, graph, alloc, address }), count)

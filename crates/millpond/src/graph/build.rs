@@ -1,4 +1,4 @@
-//! Building a graph node by node (CUDA: `cudaGraphAdd...Node`). Edges are explicit: nothing is added by itself.
+//! Builds a graph node by node (CUDA: `cudaGraphAdd...Node`). Edges are explicit: none is added implicitly.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -25,14 +25,13 @@ use crate::trace::tracer::Tracer;
 /// A graph in the making, by capture ([`Stream::capture`](crate::Stream::capture)) or node by node
 /// ([`Device::graph`](crate::Device::graph)).
 ///
-/// A node that uses memory must have a path from the alloc node and one to the free node; what has not is refused by
-/// [`instantiate`](Self::instantiate), with both nodes and the missing edge.
+/// A node that uses memory must have a path from the alloc node and a path to the free node. If one of the two is
+/// missing, [`instantiate`](Self::instantiate) refuses the graph, and names both nodes and the missing edge.
 ///
-/// The memory of alloc nodes has fixed addresses, so that a graph with memory nodes has one instance at a time and no
-/// clone, and moves into the graph that it becomes a child of, as in CUDA. A
-/// [symbolic graph](crate::Device::symbolic_graph) has no such limit. Beyond what CUDA allows for graphs with memory
-/// nodes nodes and edges can be removed.
-///
+/// The memory of alloc nodes has fixed addresses. As in CUDA, a graph with memory nodes therefore has one instance at a
+/// time and no clone, and moves into the graph that it becomes a child of. A [symbolic
+/// graph](crate::Device::symbolic_graph) has no such limit. Unlike in CUDA, nodes and edges can be removed from graphs
+/// with memory nodes.
 /// ```
 /// # use millpond::graph::Instantiate;
 /// # use millpond::{Device, HostConfig};
@@ -58,8 +57,8 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// A copy whose allocations are its own (CUDA: `cudaGraphClone`). Names of the original's nodes do not name the
-    /// copy's: see [`Graph::find`].
+    /// Makes a copy with allocations of its own (CUDA: `cudaGraphClone`). Names of the original's nodes do not name
+    /// nodes of the copy: see [`Graph::find`].
     ///
     /// # Errors
     /// A violation: the graph has memory nodes with fixed addresses (CUDA: `cudaErrorNotSupported`).
@@ -73,7 +72,7 @@ impl Graph {
         nodes.iter().map(|node| self.own(*node)).collect()
     }
 
-    /// The graph, to be changed: instances keep it as it was.
+    /// Returns the graph for a change. Instances keep the unchanged graph.
     fn edit(&mut self) -> &mut Body {
         Arc::make_mut(&mut self.body)
     }
@@ -90,22 +89,22 @@ impl Graph {
         GraphNode { device: self.body.context.number, graph: self.body.core.id(), id }
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     pub fn len(&self) -> usize {
         self.body.core.nodes().count()
     }
 
-    /// Whether there are no nodes.
+    /// Returns `true` if there are no nodes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The nodes, by number.
+    /// Returns the nodes, by number.
     pub fn nodes(&self) -> Vec<GraphNode> {
         self.body.core.nodes().map(|(id, _)| self.named(id)).collect()
     }
 
-    /// Gives a node a name, for messages; an alloc node's is also its memory's.
+    /// Gives a node a name, for messages. The name of an alloc node is also that of its memory.
     ///
     /// # Errors
     /// An unknown node.
@@ -115,9 +114,9 @@ impl Graph {
         Ok(())
     }
 
-    /// This graph's node that is the copy of `node`, of the graph that this one is a clone of, or of one which that was
-    /// a clone of (CUDA: `cudaGraphNodeFindInClone`). None where `node` is of another graph, was added after the graph
-    /// was cloned, or its copy was removed.
+    /// Returns this graph's copy of `node`, which is a node of the graph that this one is a clone of, or of a graph
+    /// which that one was a clone of (CUDA: `cudaGraphNodeFindInClone`). Returns `None` if `node` is of another graph,
+    /// was added after the clone was made, or its copy was removed.
     pub fn find(&self, node: GraphNode) -> Option<GraphNode> {
         let Body { context, core, originals, .. } = &*self.body;
         let is_original = |&(graph, nodes): &(GraphId, usize)| graph == node.graph && node.id.index() < nodes;
@@ -161,7 +160,7 @@ impl Graph {
         Ok(self.named(id))
     }
 
-    /// A node that was refused is in the trace, if it is the program that is wrong.
+    /// Traces a refused node, if the program is wrong.
     #[cold]
     fn note_refused(&self, error: &Error, after: &[NodeId], node: impl FnOnce(&Tracer) -> NodeOp, place: Place) {
         let core = &self.body.core;
@@ -170,13 +169,13 @@ impl Graph {
         });
     }
 
-    /// A kernel (CUDA: `cudaGraphAddKernelNode`). Every launch runs it again. The closure is one for all instances,
-    /// clones and children of the graph, and its runs come one after the other as they were submitted: it must not wait
-    /// for a later one. Nodes without a path between them may wait for each other.
+    /// Adds a kernel (CUDA: `cudaGraphAddKernelNode`). Every launch runs it. All instances, clones and children of the
+    /// graph share one closure. Its runs come one after the other, in the order in which they were submitted: a run
+    /// must not wait for a later one. Nodes without a path between them may wait for each other.
     ///
     /// # Errors
-    /// A bad dependency; [`Invalid::Aliased`] where bytes are written and named a second time;
-    /// [`Invalid::NoClosures`] where the device is none that runs closures.
+    /// A bad dependency; [`Invalid::Aliased`] if bytes are written and named a second time; [`Invalid::NoClosures`] if
+    /// the device does not run closures.
     #[track_caller]
     pub fn add_kernel<A: Access>(
         &mut self,
@@ -195,10 +194,10 @@ impl Graph {
         })
     }
 
-    /// A copy between device memory (CUDA: `cudaGraphAddMemcpyNode`).
+    /// Adds a copy between device memory (CUDA: `cudaGraphAddMemcpyNode`).
     ///
     /// # Errors
-    /// A bad dependency; [`Invalid::Overlap`] where the two sides do; [`Invalid::Length`] where their sizes differ.
+    /// A bad dependency; a violation if the two sides overlap; [`Invalid::Length`] if their sizes differ.
     #[track_caller]
     pub fn add_copy<T: Pod>(
         &mut self,
@@ -217,7 +216,8 @@ impl Graph {
         })
     }
 
-    /// A copy of host memory, which the graph keeps as it is now (CUDA: `cudaGraphAddMemcpyNode`, host to device).
+    /// Adds a copy of host memory to the device. The graph keeps the bytes as they are now (CUDA:
+    /// `cudaGraphAddMemcpyNode`, host to device).
     ///
     /// # Errors
     /// The host has no memory left to keep the slice; else as for [`add_copy`](Self::add_copy).
@@ -237,10 +237,10 @@ impl Graph {
         self.add(dependencies, (&to, Job::Copy), place, |_, to, _| Payload::upload(to.address, staged))
     }
 
-    /// Sets each byte (CUDA: `cudaGraphAddMemsetNode`).
+    /// Adds a node that sets each byte (CUDA: `cudaGraphAddMemsetNode`).
     ///
     /// # Errors
-    /// As for [`add_kernel`](Self::add_kernel).
+    /// A bad dependency.
     #[track_caller]
     pub fn add_memset<T: Pod>(&mut self, dependencies: &[GraphNode], to: Write<'_, T>, value: u8) -> Result<GraphNode> {
         let (bytes, place) = (to.bytes(), Place::Source(Location::caller()));
@@ -250,9 +250,9 @@ impl Graph {
         })
     }
 
-    /// A function on the host's side (CUDA: `cudaGraphAddHostNode`). Its runs are as those of
-    /// [`add_kernel`](Self::add_kernel). On CUDA it must not call the device, nor own what does when it is
-    /// dropped, nor wait for another such function; one that panics loses the device.
+    /// Adds a function that runs on the host (CUDA: `cudaGraphAddHostNode`). Its runs are ordered as those of
+    /// [`add_kernel`](Self::add_kernel). On CUDA it must not call the device, own anything that calls the device when
+    /// it is dropped, or wait for another such function. If it panics, the device is lost.
     ///
     /// # Errors
     /// A bad dependency.
@@ -268,7 +268,7 @@ impl Graph {
         })
     }
 
-    /// A place where edges meet (CUDA: `cudaGraphAddEmptyNode`).
+    /// Adds an empty node, at which edges meet (CUDA: `cudaGraphAddEmptyNode`).
     ///
     /// # Errors
     /// A bad dependency.
@@ -277,8 +277,9 @@ impl Graph {
         self.add(dependencies, (&(), Job::Declared), Place::Source(Location::caller()), |_, (), _| Payload::Nothing)
     }
 
-    /// Records an external event at each launch: who waits for it afterwards comes after this node and all before it,
-    /// and after the launch only so far (CUDA: `cudaGraphAddEventRecordNode`).
+    /// Adds a node that records an external event at each launch (CUDA: `cudaGraphAddEventRecordNode`). A stream that
+    /// waits for the event afterwards comes after this node and all nodes before it, and not after the rest of the
+    /// launch.
     ///
     /// # Errors
     /// A bad dependency; the event is of another device.
@@ -287,9 +288,10 @@ impl Graph {
         self.add_event(dependencies, EventNode::Record, event, Place::Source(Location::caller()))
     }
 
-    /// Waits, at each launch, for what an external event holds then: what comes after this node comes after that, and
-    /// the rest of the graph need not (CUDA: `cudaGraphAddEventWaitNode`). Where the event was never recorded the node
-    /// has no effect; where a node before this one records it, it adds nothing to the edges.
+    /// Adds a node that waits, at each launch, for the record that an external event holds then (CUDA:
+    /// `cudaGraphAddEventWaitNode`). Nodes after this one come after that record; the rest of the graph need not. If
+    /// the event was never recorded, the node has no effect. If a node of the graph records the event, and this node
+    /// does not come before it, this node adds no edge.
     ///
     /// # Errors
     /// A bad dependency; the event is of another device.
@@ -315,12 +317,13 @@ impl Graph {
         Ok(self.named(added?))
     }
 
-    /// An alloc node for `len` elements (CUDA: `cudaGraphAddMemAllocNode`). Its address is known at once and stays the
-    /// same; it is that of an earlier allocation where that one's free comes before, by edges that are there now.
+    /// Adds an alloc node for `len` elements (CUDA: `cudaGraphAddMemAllocNode`). Its address is known at once and does
+    /// not change. It is the address of an earlier allocation if that allocation's free comes before this node by edges
+    /// that exist now.
     ///
     /// # Errors
-    /// A bad dependency; no bytes; more than the device's memory; a violation: the graph has moved into
-    /// another one ([`add_child`](Self::add_child)).
+    /// A bad dependency; no bytes; more than the device's memory; a violation: the graph has moved into another one
+    /// ([`add_child`](Self::add_child)).
     #[track_caller]
     pub fn add_alloc<T: Pod>(&mut self, dependencies: &[GraphNode], len: usize) -> Result<MemAllocNode<T>> {
         let place = Place::Source(Location::caller());
@@ -336,10 +339,11 @@ impl Graph {
         Ok(self.body.name(alloc, address, count))
     }
 
-    /// A free node (CUDA: `cudaGraphAddMemFreeNode`), for memory of this graph or of another one that leaves it live.
+    /// Adds a free node (CUDA: `cudaGraphAddMemFreeNode`), for memory of this graph or memory that another graph leaves
+    /// live.
     ///
     /// # Errors
-    /// A bad dependency; a second free node for one allocation, here or in another graph; a violation as for
+    /// A bad dependency; a second free node for one allocation, in this or another graph; a violation as for
     /// [`add_alloc`](Self::add_alloc).
     #[track_caller]
     pub fn add_free<T: Pod>(&mut self, dependencies: &[GraphNode], memory: MemAllocNode<T>) -> Result<GraphNode> {
@@ -356,14 +360,14 @@ impl Graph {
         Ok(self.named(added?))
     }
 
-    /// A whole graph as one node, as it is now (CUDA: `cudaGraphAddChildGraphNode`). One that has memory nodes with
-    /// fixed addresses moves into this graph (CUDA: `cudaGraphChildGraphOwnershipMove`): it has no instance and is no
-    /// other graph's child from then on, and gets and loses no memory nodes, also where this graph is gone. What else
-    /// is changed in the child afterwards is in no launch.
+    /// Adds a whole graph as one node, as it is now (CUDA: `cudaGraphAddChildGraphNode`). A child that has memory nodes
+    /// with fixed addresses moves into this graph (CUDA: `cudaGraphChildGraphOwnershipMove`). From then on the child
+    /// has no instance, is no other graph's child, and its memory nodes cannot be added or removed, even after this
+    /// graph is gone. Other later changes of the child affect no launch of this graph.
     ///
     /// # Errors
-    /// A bad dependency; graphs nested too deeply; the child is of another device. A violation: it has memory nodes
-    /// with fixed addresses, and an instance or a graph around it already, or this graph has moved into another one
+    /// A bad dependency; graphs nested too deeply; the child is of another device. A violation: the child has memory
+    /// nodes with fixed addresses, and has an instance or is a child already, or this graph has moved into another one
     /// (CUDA: `cudaErrorNotSupported`).
     #[track_caller]
     pub fn add_child(&mut self, dependencies: &[GraphNode], child: &Graph) -> Result<GraphNode> {
@@ -375,8 +379,8 @@ impl Graph {
         Ok(self.named(added?))
     }
 
-    /// Conditional nodes (CUDA: `cudaGraphConditionalHandle`) are not built: this always says so, and the graph is as
-    /// before. Launch different graphs instead, or an instance for each branch.
+    /// Always returns an error: conditional nodes (CUDA: `cudaGraphConditionalHandle`) are not implemented. The graph
+    /// is unchanged. Launch different graphs instead, or an instance for each branch.
     ///
     /// # Errors
     /// Always.
@@ -386,10 +390,10 @@ impl Graph {
         Ok(self.named(id))
     }
 
-    /// An edge between two nodes (CUDA: `cudaGraphAddDependencies`).
+    /// Adds an edge between two nodes (CUDA: `cudaGraphAddDependencies`).
     ///
     /// # Errors
-    /// An unknown node; an edge that is there already or would close a circle.
+    /// An unknown node; an edge that exists already or would close a circle.
     pub fn add_edge(&mut self, from: GraphNode, to: GraphNode) -> Result<()> {
         let (from, to) = (self.own(from)?, self.own(to)?);
         let added = self.edit().core.add_edge(from, to);
@@ -415,7 +419,7 @@ impl Graph {
     /// Removes a node with its edges (CUDA: `cudaGraphDestroyNode`, which refuses graphs with memory nodes).
     ///
     /// # Errors
-    /// An unknown node; an alloc node whose memory is used or freed, here or by a free node of another graph;
+    /// An unknown node; an alloc node whose memory is used or freed, in this graph or by a free node of another graph;
     /// a memory node of a graph that has moved into another one.
     pub fn remove_node(&mut self, node: GraphNode) -> Result<()> {
         let id = self.own(node)?;
@@ -431,7 +435,7 @@ impl Graph {
         if let Some((graph, alloc)) = freed {
             self.body.context.graphs.withdraw(graph, alloc, &self.body.grant);
         }
-        // Dropped last: what a kernel owns may panic then.
+        // Dropped last: the drop of values that a kernel owns may panic.
         let body = self.edit();
         let _former = (std::mem::replace(&mut body.payloads[id.index()], Payload::Nothing), body.children.remove(&id));
         Ok(())
@@ -447,17 +451,17 @@ impl Graph {
         Ok(self.edit().core.remove_unshared(id, others)?)
     }
 
-    /// The alloc node of an allocation of this graph.
+    /// Returns the alloc node of an allocation of this graph.
     pub fn node_of<T: Pod>(&self, memory: MemAllocNode<T>) -> Option<GraphNode> {
         let is_own = |name: &NodeName| (name.device, name.graph) == (self.body.context.number, self.body.core.id());
         let name = memory.name.filter(is_own)?;
         self.body.core.alloc(name.alloc).map(|alloc| self.named(alloc.node))
     }
 
-    /// The allocation of an alloc node, as this graph names it.
+    /// Returns the allocation of an alloc node, as this graph names it.
     ///
     /// # Errors
-    /// The node is not an alloc node of this graph, or `len` elements are not its size.
+    /// The node is not an alloc node of this graph, or its size is not `len` elements.
     pub fn alloc_node<T: Pod>(&self, node: GraphNode, len: usize) -> Result<MemAllocNode<T>> {
         let id = self.own(node)?;
         let alloc: Option<GraphAllocId> = self.body.core.node(id).and_then(|node| match node.kind {

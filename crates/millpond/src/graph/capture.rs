@@ -1,9 +1,9 @@
 //! Captures in progress: a stream's calls become nodes of a graph (CUDA: `cudaStreamBeginCapture`).
 //!
-//! Which stream belongs to which capture, and what is refused, is decided by core's `Captures`; here its graphs get
-//! what their nodes do. A stream that captures has its epoch at 0, so that every operation takes the cold half of
-//! `enter` and finds its [`Session`]: streams that do not capture pay nothing. Locks: a stream's state, then the
-//! recording, then graph-wide tables; no allocation's lock is held meanwhile.
+//! Core's `Captures` decides which stream belongs to which capture and what is refused. Here the nodes of the graphs
+//! get their work. A capturing stream has its epoch at 0, so that every operation takes the cold half of `enter` and
+//! finds its [`Session`]. Streams that do not capture pay nothing. Locks are taken in this order: a stream's state, the
+//! recording, graph-wide tables. No allocation's lock is held meanwhile.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ use crate::stream::payload::Payload;
 use crate::sync::garbage::Garbage;
 use crate::sync::ranks;
 
-/// A graph that is being captured.
+/// A graph that a capture builds.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) session: Arc<Session>,
@@ -55,7 +55,7 @@ impl AsMut<CoreGraph> for Open {
     }
 }
 
-/// All captures of a device in progress.
+/// All captures in progress of a device.
 #[derive(Debug)]
 pub(crate) struct Recording {
     /// The number of their device.
@@ -63,12 +63,12 @@ pub(crate) struct Recording {
     captures: Captures<Open>,
 }
 
-/// The captures in progress that are counted for several devices: who counts each, and those of its device.
+/// The captures in progress that are counted for several devices together.
 static TOGETHER: Mutex<ranks::Table, Vec<Counted>> = Mutex::new(Vec::new());
 
-/// The captures of a device, and what counts them.
+/// The name of the counter, and the captures of one device.
 type Counted = (Arc<str>, Arc<Mutex<ranks::Captures, Recording>>);
-/// How many there are.
+/// The number of entries in [`TOGETHER`].
 static OPEN_TOGETHER: AtomicUsize = AtomicUsize::new(0);
 
 /// A capture that a node is added to.
@@ -95,7 +95,7 @@ pub(crate) fn check_free(adding: &mut Adding<'_>, memory: Memory, place: Place) 
 }
 
 impl CapturedAt {
-    /// The host asks for an event that is an edge.
+    /// Refuses a call of the host on an event that was recorded in a capture.
     pub(crate) fn refuse(&self, caller: &'static Location<'static>) -> Error {
         let mut recording = lock(&self.session.context.graphs.captures);
         match recording.captures.check_event(&self.event) {
@@ -105,7 +105,7 @@ impl CapturedAt {
     }
 }
 
-/// What a capture that began there refuses to a stream or the host.
+/// Makes the error for a call of a stream or the host that a capture refuses. `begun` is the begin of that capture.
 #[cold]
 fn rule(device: u32, error: Refusal, begun: Option<Site>, (stream, place): (StreamId, Place)) -> Error {
     if let Refusal::Graph(error) = error {
@@ -114,19 +114,19 @@ fn rule(device: u32, error: Refusal, begun: Option<Site>, (stream, place): (Stre
     let side = |site: Site, verb: &str| Side { verb: verb.to_owned(), act: None, ..stream_names::side(device, site) };
     let begun = begun.map(|begun| side(begun, "captured"));
     let mut finding = Finding::of_capture(&error, |stream| stream_names::title(device, stream), begun);
-    // The call that a capture forbids is in the sentence, where its place is not known.
+    // If its place is unknown, the refused call stands in the sentence only.
     if place != Place::Unknown {
         finding = finding.at(side(Site { act: Act::Read, stream, op: 0, place }, "refused"));
     }
     finding.into()
 }
 
-/// Whether a call is refused because the capture is invalid already.
+/// Returns `true` if a call is refused because the capture is invalid already.
 fn is_invalidated(error: &Error) -> bool {
     error.violation().is_some_and(|it| it.code == Some(901))
 }
 
-/// A number for the calling thread.
+/// Returns a number for the calling thread.
 fn thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local!(static OWN: u64 = NEXT.fetch_add(1, Ordering::Relaxed));
@@ -138,7 +138,7 @@ impl Recording {
         Self { device, captures: Captures::default() }
     }
 
-    /// As an error what a capture refuses to a stream or the host.
+    /// Makes the error for a call of a stream or the host that a capture refuses.
     #[cold]
     fn refused(&self, error: Refusal, stream: StreamId, place: Place) -> Error {
         let capture = error.capture(&self.captures, stream);
@@ -146,7 +146,7 @@ impl Recording {
         rule(self.device, error, begun, (stream, place))
     }
 
-    /// Adds a node to the graph that `stream` is captured into, after its tails.
+    /// Adds a node to the graph that `stream` is captured into, after the stream's tails.
     pub(crate) fn operate<R>(
         &mut self,
         stream: StreamId,
@@ -162,7 +162,7 @@ impl Recording {
         added.map_err(|error| self.refused(error, stream, place))?
     }
 
-    /// Finds the memory of accesses on a stream that is captured.
+    /// Finds the memory of the accesses of an operation on a captured stream.
     pub(crate) fn resolve<A: Access>(
         &mut self,
         stream: StreamId,
@@ -179,7 +179,7 @@ impl Recording {
         resolved.map_err(|error| self.refused(error, stream, place))?
     }
 
-    /// Refuses to end a capture of a closure by anything but the end of that closure, whose caller gets the graph.
+    /// Refuses to end the capture of a closure except at the end of that closure, whose caller gets the graph.
     fn check_end(&self, stream: StreamId, of_closure: Option<&Arc<Session>>) -> Result<()> {
         let Some(open) = self.captures.of(stream).and_then(|capture| self.captures.graph(capture)) else {
             return Ok(());
@@ -205,7 +205,7 @@ impl Recording {
         Ok(())
     }
 
-    /// An event at the tails of a captured stream.
+    /// Records an event at the tails of a captured stream.
     pub(crate) fn record(&mut self, stream: StreamId, place: Place) -> Result<CapturedAt> {
         match self.captures.record(stream) {
             Some(Ok(event)) => {
@@ -217,31 +217,31 @@ impl Recording {
         }
     }
 
-    /// A stream waits for a captured event, and joins that capture.
+    /// Makes a stream wait for a captured event, and join that capture.
     pub(crate) fn wait(&mut self, stream: (StreamId, StreamRole), at: &CapturedAt, place: Place) -> Result<()> {
         let waited = self.captures.wait(stream, &at.event);
         waited.map_err(|error| self.refused(error, stream.0, place))
     }
 
-    /// A stream waits for an event from outside.
+    /// Makes a stream wait for an event from outside of captures.
     pub(crate) fn wait_outside(&mut self, stream: StreamId, place: Place) -> Result<()> {
         let waited = self.captures.wait_outside(stream);
         waited.map_err(|error| self.refused(error, stream, place))
     }
 
-    /// A stream is synchronised or asked.
+    /// Checks a synchronisation or query of a stream.
     fn check_stream(&mut self, stream: StreamId, call: &'static str) -> Result<()> {
         let checked = self.captures.check_stream(stream, call);
         checked.map_err(|error| self.refused(error, stream, Place::Unknown))
     }
 
-    /// The calling thread makes an unsafe call; its mode is the global one.
+    /// Checks an unsafe call of the calling thread, whose mode is global.
     fn check_unsafe(&mut self, call: &'static str) -> Result<()> {
         let checked = self.captures.check_unsafe((thread(), CaptureMode::Global), call);
         checked.map_err(|error| self.refused(error, StreamId::HOST, Place::Unknown))
     }
 
-    /// The legacy default stream would come after the blocking streams.
+    /// Checks a use of the legacy default stream, which would come after the blocking streams.
     fn check_legacy(&mut self, is_blocking: impl Fn(StreamId) -> bool) -> Result<()> {
         let checked = self.captures.check_legacy(is_blocking);
         checked.map_err(|error| self.refused(error, StreamId::HOST, Place::Unknown))
@@ -249,7 +249,7 @@ impl Recording {
 }
 
 impl Graphs {
-    /// Refuses a synchronisation of the device while there is a capture; that is invalid then.
+    /// Refuses a synchronisation of the device during a capture. The capture is then invalid.
     #[inline]
     pub(crate) fn refuse_synchronize(&self) -> Result<()> {
         self.if_capturing(|recording| {
@@ -258,7 +258,7 @@ impl Graphs {
         })
     }
 
-    /// A stream is closed, whose state is locked: a capture that began on it has ended.
+    /// Ends the capture that began on a stream that is closed. The stream's state is locked.
     #[cold]
     pub(crate) fn end_with_stream<'g>(&self, stream: StreamId, _: &mut BiasedGuard<'g, State>, garbage: &'g Garbage) {
         let mut recording = lock(&self.captures);
@@ -269,7 +269,7 @@ impl Graphs {
         }
     }
 
-    /// The capture that began on a stream comes to nothing, and the stream goes on. Nothing where none began on it.
+    /// Discards the capture that began on a stream. The stream goes on. If none began on it, nothing happens.
     #[cold]
     fn discard<'g>(&self, stream: StreamId, state: &mut BiasedGuard<'g, State>, garbage: &'g Garbage) {
         let mut recording = lock(&self.captures);
@@ -284,7 +284,7 @@ impl Graphs {
         self.closed(session);
     }
 
-    /// A capture has begun.
+    /// Counts a capture that has begun.
     fn opened(&self) {
         self.open.fetch_add(1, Ordering::AcqRel);
         if let Some(counter) = &self.counted_by {
@@ -293,7 +293,7 @@ impl Graphs {
         }
     }
 
-    /// A capture has ended.
+    /// Counts a capture that has ended, and forgets its memory.
     fn closed(&self, session: &Session) {
         self.open.fetch_sub(1, Ordering::AcqRel);
         session.is_open.store(false, Ordering::Release);
@@ -306,19 +306,19 @@ impl Graphs {
         self.leave_captured(session);
     }
 
-    /// Refuses a call that waits for a stream or asks about it, while it captures or a capture forbids unsafe calls.
+    /// Refuses a call that waits for a stream or queries it, if the stream captures or a capture forbids unsafe calls.
     pub(crate) fn refuse_to_ask(&self, stream: StreamId, call: &'static str) -> Result<()> {
         self.if_capturing(|recording| recording.check_stream(stream, call))?;
         self.refuse_unsafe(call)
     }
 
-    /// Refuses what a captured stream cannot do; its capture is invalid then.
+    /// Refuses a call that a captured stream does not allow. The capture is then invalid.
     pub(crate) fn refuse_captured(&self, stream: StreamId, call: &'static str) -> Result<()> {
         self.if_capturing(|recording| recording.check_stream(stream, call))
     }
 
-    /// Refuses an unsafe call of the calling thread, while a capture forbids those: of this device, or of one whose
-    /// captures are counted together with its own. Captures that forbid it are invalid then.
+    /// Refuses an unsafe call of the calling thread while a capture forbids it: a capture of this device, or of one
+    /// whose captures are counted together with its own. The captures that forbid the call are then invalid.
     pub(crate) fn refuse_unsafe(&self, call: &'static str) -> Result<()> {
         let Some(counter) = &self.counted_by else {
             return self.if_capturing(|recording| recording.check_unsafe(call));
@@ -329,11 +329,11 @@ impl Graphs {
         process::refuse_forked()?;
         let together: Vec<_> = lock(&TOGETHER).iter().filter(|(by, _)| by == counter).cloned().collect();
         let refused = together.iter().filter_map(|(_, captures)| lock(captures).check_unsafe(call).err());
-        // The first of those that were valid.
+        // Errors of captures that were valid come first.
         refused.min_by_key(is_invalidated).map_or(Ok(()), Err)
     }
 
-    /// The legacy default stream is used: no blocking stream may be capturing.
+    /// Checks a use of the legacy default stream: no blocking stream may be capturing.
     pub(crate) fn refuse_legacy_use(&self, context: &Context) -> Result<()> {
         self.if_capturing(|recording| {
             let streams = context.streams();
@@ -342,7 +342,7 @@ impl Graphs {
         })
     }
 
-    /// What a captured stream's window has seen is what a node does.
+    /// Makes the work that a captured stream's window has seen the work of a node.
     pub(crate) fn keep_seen(&self, session: &Session, node: NodeId, seen: Result<Option<RawGraph>>) -> Result<()> {
         let seen = seen.map(|graph| Payload::seen(&session.context, graph));
         lock(&self.captures).keep(session, node, seen)
@@ -365,7 +365,7 @@ fn with_open<R>(session: &Session, act: impl FnOnce(&mut Open, &mut Uses) -> R) 
     Some(act(open, uses))
 }
 
-/// A buffer of a capture's memory was dropped: a free node after all its uses. Where the capture has ended it stays
+/// Drops a buffer of a capture's memory: adds a free node after all uses. If the capture has ended, the memory stays
 /// live.
 pub(crate) fn drop_captured(session: &Arc<Session>, alloc: GraphAllocId) {
     with_open(session, |open, uses| {
@@ -381,18 +381,19 @@ pub(crate) fn drop_captured(session: &Arc<Session>, alloc: GraphAllocId) {
     });
 }
 
-/// A buffer of a capture's memory gets a name: its alloc node has it.
+/// Gives a buffer of a capture's memory a name: that of its alloc node.
 pub(crate) fn name_captured(session: &Arc<Session>, alloc: GraphAllocId, name: &Arc<str>) {
     with_open(session, |open, _| open.body.name_alloc(alloc, name));
 }
 
 impl Stream {
-    /// Begins a capture: from now on what is done on this stream becomes nodes of a graph, and is not done
-    /// (CUDA: `cudaStreamBeginCapture`, global mode).
+    /// Begins a capture: from now on operations on this stream become nodes of a graph and do not run (CUDA:
+    /// `cudaStreamBeginCapture`, global mode).
     ///
-    /// Streams that wait for an event recorded on this one join; they must be waited for before the end. Memory
-    /// allocated in the capture belongs to the graph: freed or dropped in the capture it gets a free node, else it
-    /// outlives the graph's launch and is [taken](crate::graph::Launch::take) from it.
+    /// Streams that wait for an event recorded on this one join the capture. This stream must wait for them before the
+    /// end. Memory allocated in the capture belongs to the graph. If it is freed or dropped in the capture, it gets a
+    /// free node. Otherwise it stays live after a launch of the graph, and is [taken](crate::graph::Launch::take) from
+    /// that launch.
     ///
     /// # Errors
     /// The stream captures already, or is the legacy default stream.
@@ -401,11 +402,11 @@ impl Stream {
         self.begin_capture_in(CaptureMode::Global)
     }
 
-    /// As [`begin_capture`](Self::begin_capture), in a mode: which threads' unsafe calls are refused meanwhile, and
-    /// whether another thread may end it (CUDA: `cudaStreamCaptureMode`). Unsafe are synchronisations and queries of
-    /// streams and events, pinned memory, immediate frees, new pools and instances: the capture does not see them, and
-    /// is invalid then. A capture of a CUDA device forbids those of all CUDA devices of the process, as in CUDA, that
-    /// of a host device those of that device.
+    /// As [`begin_capture`](Self::begin_capture), with a mode (CUDA: `cudaStreamCaptureMode`). The mode decides the
+    /// threads whose unsafe calls are refused during the capture, and if another thread may end it. Unsafe calls are
+    /// synchronisations and queries of streams and events, pinned memory, immediate frees, new pools and instances: the
+    /// capture does not see them, and is invalid after one. A capture of a CUDA device forbids the unsafe calls of all
+    /// CUDA devices of the process, as in CUDA. A capture of a host device forbids those of that device.
     ///
     /// # Errors
     /// As for [`begin_capture`](Self::begin_capture).
@@ -421,7 +422,7 @@ impl Stream {
         self.begin(Body::to_capture(context, Addressing::Fixed), None, mode, ends, caller)
     }
 
-    /// Begins a capture, of a new graph or behind some nodes of one that is there.
+    /// Begins a capture of a new graph, or after some nodes of an existing one.
     pub(super) fn begin(
         &self,
         body: Body,
@@ -431,7 +432,8 @@ impl Stream {
         caller: &'static Location<'static>,
     ) -> Result<Arc<Session>> {
         let (shared, graph) = (&self.shared, body.core.id());
-        // Locked until what is refused is written: behind the end of the capture that forbids it, it would be right.
+        // Locked until the refusal is traced. After the end of the capture that forbids it, the same call would be
+        // right.
         let mut state = shared.state.lock();
         self.try_begin(&mut state, body, after, mode, ends, caller).inspect_err(|error| {
             shared.note_refused(error, |tracer| tracer.capture_begun(shared.id, (graph, after), mode, caller));
@@ -474,19 +476,19 @@ impl Stream {
     /// Ends the capture that began on this stream (CUDA: `cudaStreamEndCapture`).
     ///
     /// # Errors
-    /// The capture has ended, without a graph: a side stream was not joined, with its leaf; the capture is invalid.
-    /// It goes on: another stream began it; another thread did, and it is not relaxed; it ends with the closure of
-    /// [`capture`](Self::capture) or [`capture_to`](Self::capture_to).
+    /// The capture has ended without a graph: a side stream was not joined (the error has its last node), or the
+    /// capture is invalid. The capture goes on: another stream began it; another thread began it, and it is not
+    /// relaxed; it ends with the closure of [`capture`](Self::capture) or [`capture_to`](Self::capture_to).
     #[track_caller]
     pub fn end_capture(&self) -> Result<Graph> {
         self.end(None, Location::caller())
     }
 
-    /// Ends a capture: by a call, or at the end of the closure that this capture was begun for.
+    /// Ends a capture, by a call or at the end of the closure for which it was begun.
     fn end(&self, of_closure: Option<&Arc<Session>>, caller: &'static Location<'static>) -> Result<Graph> {
         process::refuse_forked()?;
         let shared = &self.shared;
-        // Written under the locks: a moment later this stream may capture, and the same end be right.
+        // Traced while the locks are held: a moment later this stream may capture, and the same call may be right.
         let refused = |error| {
             shared.note_refused(&error, |tracer| tracer.capture_ended(shared.id, caller));
             error
@@ -495,7 +497,7 @@ impl Stream {
         let mut state = shared.state.lock();
         let graphs = &shared.context.graphs;
         lock(&graphs.captures).check_end(shared.id, of_closure)?;
-        // Where that is refused the capture is invalid, and its end says why.
+        // An error here has invalidated the capture, and its end reports that.
         let seen = shared.close_window(&mut state);
         if shared.role.standing() == Standing::Barrier {
             graphs.refuse_legacy_use(&shared.context).map_err(refused)?;
@@ -523,17 +525,17 @@ impl Stream {
         Ok(Graph { body: Arc::new(body) })
     }
 
-    /// Captures what `record` does on this stream: the graph, and what `record` returns.
+    /// Captures the operations of `record` on this stream. Returns the graph and the value of `record`.
     ///
     /// # Errors
-    /// What `record` returns, or as for [`end_capture`](Self::end_capture). The capture has ended in any case.
+    /// The error of `record`, or as for [`end_capture`](Self::end_capture). The capture has ended in any case.
     #[track_caller]
     pub fn capture<R>(&self, record: impl FnOnce(&Stream) -> Result<R>) -> Result<(Graph, R)> {
         let session = self.begin_new(CaptureMode::Global, Ends::WithClosure, Location::caller())?;
         self.record_until_end(&session, record)
     }
 
-    /// As [`capture`](Self::capture), of one that has begun.
+    /// As [`capture`](Self::capture), for a capture that has begun.
     #[track_caller]
     pub(super) fn record_until_end<R>(
         &self,
@@ -554,14 +556,14 @@ impl Stream {
         }
     }
 
-    /// The capture that began on the stream comes to nothing: that of a closure, or one that ends by a call.
+    /// Discards the capture that began on the stream: that of a closure, or one that ends by a call.
     pub(crate) fn abandon(&self, of_closure: Option<&Arc<Session>>) {
         if process::is_forked() {
             return;
         }
         let garbage = Garbage::default();
         let mut state = self.shared.state.lock();
-        // What came to it meanwhile has no end any more.
+        // The work that the window has seen is discarded with the capture.
         let _ = self.shared.close_window(&mut state);
         let is_meant = |session: &Arc<Session>| match of_closure {
             Some(one) => Arc::ptr_eq(session, one),

@@ -1,4 +1,4 @@
-//! What operations of a stream do while it captures: each becomes a node, and nothing goes to the device.
+//! The operations of a capturing stream: each becomes a node, and nothing goes to the device.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ use crate::sync::garbage::Garbage;
 use crate::trace::tracer::Tracer;
 
 impl StreamShared {
-    /// An alloc node.
+    /// Adds an alloc node.
     #[cold]
     pub(crate) fn capture_alloc(
         &self,
@@ -64,7 +64,7 @@ impl StreamShared {
         })
     }
 
-    /// A free node.
+    /// Adds a free node.
     #[cold]
     pub(crate) fn capture_free(&self, owned: &Owned, caller: &'static Location<'static>) -> Result<()> {
         let allocation = &owned.allocation;
@@ -74,7 +74,7 @@ impl StreamShared {
             Origin::Pool(_) | Origin::Imported(_) | Origin::Pinned(_) => None,
         };
         let Some((graph, alloc)) = key else {
-            // An invalid capture refuses the free for that.
+            // If the capture is invalid, the free is refused for that reason instead.
             return lock(&self.context.graphs.captures).operate(self.id, Place::Source(caller), |adding| {
                 let later = site(Act::Free, self.id, 0, caller);
                 adding.graph.body.check_life(allocation, owned.generation, later)?;
@@ -86,7 +86,7 @@ impl StreamShared {
         self.capture_free_of(memory, Some(owned), caller, |tracer| tracer.free_owned(owned, Some(self.id), caller))
     }
 
-    /// A free node for the memory of an alloc node; `owned` is a life of it, where one is named.
+    /// Adds a free node for the memory of an alloc node. `owned` is a lifetime of that memory, if one is named.
     fn capture_free_of(
         &self,
         memory: Memory,
@@ -114,8 +114,8 @@ impl StreamShared {
         })
     }
 
-    /// A node that works. What it does is found out behind the lock of the captures: that may be foreign code. What a
-    /// refused node owned is garbage.
+    /// Adds a node that does work. Its work is found while the lock of the captures is not held, because that may run
+    /// foreign code. The values that a refused node owns are dropped as garbage.
     #[cold]
     pub(crate) fn capture_work<'g, A: Access, R>(
         &self,
@@ -148,10 +148,10 @@ impl StreamShared {
         Ok(result)
     }
 
-    /// A node that orders the graph with the outside.
+    /// Adds a node that orders the graph with operations outside it.
     #[cold]
     pub(crate) fn capture_event(&self, node: EventNode, event: &ExternalEvent, place: Place) -> Result<()> {
-        // No other than the caller's event, which lives on: nothing of it is dropped here for the last time.
+        // The payload holds the caller's event, which lives on. So no event is dropped here for the last time.
         let garbage = Garbage::default();
         lock(&self.context.graphs.captures).operate(self.id, place, |adding| {
             let added = adding.graph.body.add_event(&garbage, adding.tails, node, event, place)?;
@@ -162,7 +162,7 @@ impl StreamShared {
         })
     }
 
-    /// An edge to come.
+    /// Records an event in the capture: the start of an edge.
     #[cold]
     pub(crate) fn capture_record(&self, state: &mut State, caller: &'static Location<'static>) -> Result<Event> {
         let place = Place::Source(caller);
@@ -175,7 +175,7 @@ impl StreamShared {
         state.counted(Ok(Event { traced, at: At::Captured(Arc::new(at)) }))
     }
 
-    /// An edge, or a stream that joins a capture, or a refusal.
+    /// Makes the stream wait: adds an edge, or lets the stream join a capture, or refuses.
     #[cold]
     pub(crate) fn capture_wait(
         &self,
@@ -200,7 +200,7 @@ impl StreamShared {
 }
 
 impl Session {
-    /// A name for an allocation of the capture.
+    /// Returns the name of an allocation of the capture.
     fn name<T: bytemuck::Pod>(&self, owned: &Owned, count: Count<T>) -> MemAllocNode<T> {
         let alloc = GraphAllocId(owned.allocation.index);
         let name = NodeName { device: self.context.number, graph: self.id, alloc, address: owned.address };
@@ -209,9 +209,9 @@ impl Session {
 }
 
 impl<T: bytemuck::Pod> Buffer<T> {
-    /// Leaves memory that was allocated in a capture live beyond the graph: the name by which a launch
-    /// [hands it out](crate::graph::Launch::take). A buffer that was not allocated in a capture is dropped, and its
-    /// name takes nothing.
+    /// Leaves memory that was allocated in a capture live after a launch of the graph. Returns the name by which a
+    /// launch [hands it out](crate::graph::Launch::take). A buffer that was not allocated in a capture is dropped, and
+    /// its name takes nothing.
     pub fn into_alloc_node(self) -> MemAllocNode<T> {
         let (owned, count) = self.into_owned();
         match owned {
@@ -228,7 +228,7 @@ impl<T: bytemuck::Pod> Buffer<T> {
 }
 
 impl Stream {
-    /// In a capture: a free node for memory that another graph's launch leaves live, by its alloc node.
+    /// In a capture, adds a free node for memory that a launch of another graph leaves live, by its alloc node.
     ///
     /// # Errors
     /// The stream does not capture; the memory has a free node already.
@@ -239,10 +239,10 @@ impl Stream {
         let shared = &self.shared;
         let mut state = shared.state.lock();
         let mode = shared.enter(&mut state);
-        // In a trace, a free of this memory outside of a capture is another operation, which may be right.
+        // Outside of a capture a free of this memory would be another operation in a trace, which may be right.
         let is_traced = !matches!(mode, Ok(Mode::Live));
         let freed = mode.and_then(|_| self.capture_free_node(&mut state, name, caller));
-        // The stream is still locked: the capture cannot end before what it refused is written.
+        // The stream is still locked: the capture cannot end before its refusal is traced.
         freed.inspect_err(|error| {
             if is_traced {
                 shared.note_refused(error, |tracer| {

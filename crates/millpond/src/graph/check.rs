@@ -1,6 +1,6 @@
-//! Whether a launch may be made: what it has to do with, and what each of that must come after.
+//! The checks of a launch: the memory that it uses, and what each act on it must come after.
 //!
-//! Knows lives and what a stream knows; submits and records nothing.
+//! Depends on lifetimes and on what a stream knows; submits and records nothing.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -20,26 +20,26 @@ use crate::names::stream_names::side;
 use crate::state::allocation::{Allocation, Life, site};
 use crate::state::stream::{State, StreamShared};
 
-/// Their lives, locked.
+/// The locked lifetimes of the found allocations.
 pub(super) type Lives<'f> = SmallVec<[BiasedGuard<'f, Life>; 16]>;
 
-/// A launch that is being made.
+/// A launch in progress.
 pub(super) struct Launching<'a> {
     pub(super) shared: &'a StreamShared,
     pub(super) caller: &'static Location<'static>,
-    /// Launches before, as far as the stream does not come after them yet.
+    /// The earlier launches that the stream does not come after yet.
     pub(super) before: Lasts,
-    /// What the wait nodes wait for.
+    /// The records that the wait nodes wait for.
     pub(super) waited: Waited,
 }
 
 impl ExecShared {
-    /// What this launch has to do with.
+    /// Finds the memory that this launch uses and leaves live.
     pub(super) fn find(&self) -> Result<Founds> {
         find(&self.outputs, &self.outsides, |graph, alloc| self.context.graphs.named((graph, alloc)))
     }
 
-    /// Whether all memory from outside is live now.
+    /// Returns `true` if all memory from outside the graph is live now.
     #[cold]
     pub(super) fn finds_outside(&self) -> bool {
         self.outsides.iter().all(|outside| {
@@ -51,7 +51,7 @@ impl ExecShared {
         })
     }
 
-    /// Locks the lives; the memory learns of all that was freed before.
+    /// Locks the lifetimes. The graph memory then learns of all frees so far.
     #[inline]
     pub(super) fn lock_lives<'f>(&self, found: &'f [Found], lives: &mut Lives<'f>, memory: Option<&mut GraphMemory>) {
         for found in found {
@@ -62,7 +62,7 @@ impl ExecShared {
         }
     }
 
-    /// Whether the launch may do what it does; nothing is enqueued where it may not.
+    /// Checks the launch. Nothing is enqueued if it is refused.
     #[inline]
     pub(super) fn check(
         &self,
@@ -80,7 +80,7 @@ impl ExecShared {
     }
 }
 
-/// A launch, and all that it has to do with.
+/// A launch, with everything that its checks need.
 struct Judged<'a, 'f> {
     exec: &'a ExecShared,
     founds: &'a Founds,
@@ -91,7 +91,7 @@ struct Judged<'a, 'f> {
 }
 
 impl Judged<'_, '_> {
-    /// Whether nothing is wrong, in whichever order that is quick to see.
+    /// Returns `true` if nothing is wrong. The order of these checks is the fastest one.
     fn is_right(&self) -> bool {
         let all = self.found().zip(self.lives);
         self.founds.missing.is_empty()
@@ -108,7 +108,7 @@ impl Judged<'_, '_> {
             })
     }
 
-    /// The first thing that is wrong, in the order of the protocol.
+    /// Returns the first error, in the order of the protocol (`core::check::protocol`).
     #[cold]
     fn refusal(&self) -> Result<()> {
         let orders = self.exec.outsides.iter().flat_map(|outside| &outside.orders);
@@ -119,7 +119,7 @@ impl Judged<'_, '_> {
         self.founds.list.iter()
     }
 
-    /// What has this role.
+    /// Returns the found allocation with a role, and its lifetime.
     fn of_role(&self, wanted: impl Fn(Role) -> bool) -> Option<(&Found, &Life)> {
         self.found().zip(self.lives).find(|(found, _)| wanted(found.role)).map(|(found, life)| (found, &**life))
     }
@@ -131,7 +131,8 @@ impl Judged<'_, '_> {
         self.found().zip(self.lives).filter(is_unfreed).count()
     }
 
-    /// So many allocations are not freed: of launches before, or of an instance before that had these addresses.
+    /// Makes the error for `count` unfreed allocations: of earlier launches, or of an earlier instance at these
+    /// addresses.
     #[cold]
     fn refuse_unfreed(&self, count: usize) -> Error {
         let shared = self.launching.shared;
@@ -146,13 +147,13 @@ impl Judged<'_, '_> {
         Finding::unfreed(&shared.title(), first, count).at(later).into()
     }
 
-    /// The launch, as it does something to memory.
+    /// Returns the site of the launch's act on memory.
     fn later(&self, act: Act) -> Site {
         let Launching { shared, caller, .. } = self.launching;
         site(act, shared.id, self.state.op() + 1, caller)
     }
 
-    /// Whether what a demand does to memory comes after what it must.
+    /// Checks that a demand's act comes after everything that it must come after.
     #[inline]
     fn check_in_order(&self, life: &Life, demand: &Demand) -> std::result::Result<(), Fault> {
         let Launching { before, waited, .. } = self.launching;
@@ -160,7 +161,7 @@ impl Judged<'_, '_> {
         standing(&self.state.chain, before, events, Some(demand), |who| life.history.check_demand(demand, who, true))
     }
 
-    /// The refusal of an act, by a node or by the launch itself.
+    /// Makes the error of an act, by a node or by the launch itself.
     #[cold]
     fn refused(&self, (found, life): (&Found, &Life), wrong: Wrong<'_>) -> Error {
         let (shared, later) = (self.launching.shared, self.later(wrong.act));
@@ -184,7 +185,7 @@ impl Launch for Judged<'_, '_> {
         if own > 0 && !self.exec.auto_free {
             return Err(self.refuse_unfreed(own));
         }
-        // Each unfreed output is among the arenas' unfreed allocations.
+        // The unfreed allocations of the arenas include each unfreed output.
         let unfreed = |memory: &GraphMemory| {
             self.exec.arena_keys.iter().map(|arena| memory.backing.unfreed(*arena).len()).sum::<usize>()
         };
@@ -226,7 +227,7 @@ impl Launch for Judged<'_, '_> {
         })
     }
 
-    /// What is pinned is among the memory of the demands, which says its lives.
+    /// The demands include the pinned memory, and their check includes its lifetimes.
     fn check_pins(&self) -> Result<()> {
         Ok(())
     }
@@ -237,7 +238,7 @@ impl Launch for Judged<'_, '_> {
 }
 
 impl Judged<'_, '_> {
-    /// The memory of an outside is not there.
+    /// Makes the error for memory from outside the graph that is not there.
     #[cold]
     fn missing(&self, index: usize) -> Error {
         let outside = &self.exec.outsides[index];
@@ -263,7 +264,7 @@ impl Judged<'_, '_> {
     }
 }
 
-/// What is wrong with an act on memory, and the node that does it; none where the launch frees by itself.
+/// An error of an act on memory, and the node that does the act. There is no node if the launch frees by itself.
 struct Wrong<'e> {
     act: Act,
     what: Problem,
@@ -272,16 +273,16 @@ struct Wrong<'e> {
 
 enum Problem {
     Fault(Fault),
-    /// No launch has left it.
+    /// No launch has left the memory live.
     NotLive(GraphId, GraphAllocId),
-    /// Another life has begun in the same place.
+    /// Another lifetime has begun at the same place.
     StaleName {
-        /// The one that is meant.
+        /// The lifetime that the node means.
         generation: u64,
     },
 }
 
-/// Says which part of the launch is refused.
+/// Names the refused part of the launch in the error.
 #[cold]
 fn within(refused: Error, node: Option<&NodeSite>) -> Error {
     match refused {
@@ -294,17 +295,17 @@ fn within(refused: Error, node: Option<&NodeSite>) -> Error {
 }
 
 impl Outside {
-    /// The first node that does something to it.
+    /// Returns the first node that does something to it.
     fn site(&self) -> Option<&NodeSite> {
         self.sites.first()?.first()
     }
 
-    /// What is done to it first.
+    /// Returns the first act on it.
     fn act(&self) -> Act {
         self.demands.first().map_or(Act::Free, |demand| demand.act)
     }
 
-    /// What is wrong where the memory was freed.
+    /// Returns the error if the memory is not live in the lifetime that the nodes mean.
     fn wrong_life(&self, life: &Life) -> Option<Wrong<'_>> {
         let (act, site) = (self.act(), self.site());
         if let Some(generation) = self.lives.iter().copied().find(|generation| life.generation != *generation) {

@@ -1,12 +1,13 @@
-//! External event nodes of an instance: the outside comes after a record node, not after the whole launch, and a wait
-//! node comes after the outside, not the whole launch.
+//! External event nodes of an instance. A stream that waits for the event of a record node comes after that node, not
+//! after the whole launch. After a wait node, only the nodes behind it come after the record waited for, not the whole
+//! launch.
 //!
-//! How such a launch lies in the order is core's `Lanes`; here the nodes meet the events that they name, and chains of
-//! the device's order. Knows what a launch waits for and records; nothing of memory.
+//! Core's `Lanes` decides how such a launch lies in the order. This file connects the nodes to the events that they
+//! name, and the lanes to chains of the device's order. Depends on what a launch waits for and records, not on memory.
 //!
-//! A wait node waits for what its event holds at the launch. (CUDA's looks when it runs: what it finds then is a matter
-//! of timing, unless the event is left alone in between. Here nothing is.) Where a node before it records the same
-//! event it adds nothing to the edges.
+//! A wait node waits for the record that its event holds at the launch. (CUDA's reads the event when it runs. Its
+//! result then depends on timing, unless no thread changes the event in between. Here it does not depend on timing.) A
+//! wait node that may wait for a record of its own launch adds no edge.
 
 use std::sync::Arc;
 
@@ -30,10 +31,10 @@ use crate::stream::payload::Payload;
 #[derive(Debug)]
 pub(crate) struct Events {
     core: CoreExec,
-    /// Of its record nodes, one after the other.
+    /// The events of its record nodes, in their order.
     records: Vec<ExternalEvent>,
     waits: Vec<Wait>,
-    /// How far the device is on each of the lanes.
+    /// The progress of the device on each of the lanes.
     progress: Vec<Arc<Progress>>,
 }
 
@@ -42,15 +43,15 @@ pub(crate) struct Events {
 struct Wait {
     node: NodeId,
     event: ExternalEvent,
-    /// Whether a node before it records the event.
+    /// `true` if it may wait for a record of the same launch.
     is_recorded_before: bool,
 }
 
-/// What the wait nodes of one launch wait for, one after the other; none where that is nothing.
+/// The records that the wait nodes of one launch wait for, in their order. `None` for a node that adds no edge.
 pub(crate) type Waited = SmallVec<[Option<Record>; 2]>;
 
 impl Events {
-    /// The event nodes of an instance, if it has any, and the lanes that its launches take.
+    /// Returns the event nodes of an instance, if it has any, and the lanes of its launches.
     pub(crate) fn new(context: &Context, core: CoreExec, program: &Program) -> Option<(Self, Lanes)> {
         let summary = core.summary();
         if summary.records.is_empty() && summary.waits.is_empty() {
@@ -72,7 +73,7 @@ impl Events {
         let waits = waits.collect();
         let mut progress = Vec::new();
         let base = hosts::base();
-        // Held until the chains are listed: indices are dense in that list.
+        // Locked until the chains are listed: indices are dense in that list.
         let mut chain_indices = lock(&context.chain_indices);
         let lanes = Lanes::new(&core, || {
             let (chain, seq) = chain_indices.open(|point| base.covers(point));
@@ -85,36 +86,37 @@ impl Events {
         Some((Self { core, records, waits, progress }, lanes))
     }
 
-    /// What the wait nodes of a launch wait for that is made now.
+    /// Returns the records that the wait nodes of a launch made now wait for.
     pub(crate) fn waited(&self) -> Waited {
         let held = |wait: &Wait| if wait.is_recorded_before { None } else { wait.event.record() };
         self.waits.iter().map(held).collect()
     }
 
-    /// The wait nodes that wait for something, and for what.
+    /// Returns the wait nodes that wait for something, each with its snapshot.
     pub(crate) fn waits(&self, waited: &Waited) -> Vec<(NodeId, Snapshot)> {
         let pairs = self.waits.iter().zip(waited);
         pairs.filter_map(|(wait, held)| Some((wait.node, held.as_ref()?.0.clone()))).collect()
     }
 
-    /// What the wait nodes before all of a demand's nodes learned.
+    /// Returns the snapshots that the wait nodes before all of a demand's nodes waited for.
     fn learned_for<'w>(&self, demand: &Demand, waited: &'w Waited) -> impl Iterator<Item = &'w Snapshot> {
         let at = |node: &NodeId| self.waits.binary_search_by_key(node, |wait| wait.node).ok();
         demand.waits.iter().filter_map(at).filter_map(|at| Some(&waited.get(at)?.as_ref()?.0))
     }
 
-    /// The point of a node in the launch that is being made; none where that is one point.
+    /// Returns the point of a node in the launch in progress, or `None` if its chain has no lane.
     pub(crate) fn point(&self, lanes: &Lanes, node: NodeId) -> Option<Point> {
         lanes.point(&self.core, node)
     }
 
-    /// The point that a node had in the last launch; none where that was one point.
+    /// Returns the point of a node in the last launch, or `None` if its chain has no lane.
     pub(crate) fn last_point(&self, lanes: &Lanes, node: NodeId) -> Option<Point> {
         lanes.last_point(&self.core, node)
     }
 
-    /// The launch was submitted, with the driver's `device_events` of its record nodes: their events hold what comes
-    /// before them. `knew` is the launching stream before the launch.
+    /// Records that the launch was submitted. `device_events` are the driver's events of its record nodes: each
+    /// external event now holds the order up to its node. `knew` is the snapshot of the launching stream before the
+    /// launch.
     pub(crate) fn record(
         &self,
         lanes: &Lanes,
@@ -129,7 +131,7 @@ impl Events {
         }
     }
 
-    /// The launch completes with `end`.
+    /// Records that the launch completes with `end`.
     pub(crate) fn launched(&self, lanes: &mut Lanes, base: &Arc<Base>, end: &LaunchEnd) {
         for (progress, snapshot) in self.progress.iter().zip(lanes.ends(base)) {
             progress.launched(end.clone(), snapshot.point().seq);
@@ -138,8 +140,8 @@ impl Events {
     }
 }
 
-/// Acts with where a demand's nodes stand: what the launching stream knows, what it is made to wait for before the
-/// launch, and what the wait nodes before them learned.
+/// Calls `act` with the knowledge of a demand's nodes: what the launching stream knows, the launches that it is made to
+/// wait for first, and the records that the wait nodes before those nodes waited for.
 pub(crate) fn standing<K: Knows, R>(
     stream: &K,
     before: &[Last],

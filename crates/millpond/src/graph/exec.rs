@@ -1,8 +1,8 @@
 //! An instance of a graph: its program, its lanes, its outputs (CUDA: `cudaGraphExec_t`).
 //!
-//! Knows the graph as it was when it was made. What a launch does is in `launch.rs`.
+//! It has the graph as it was when the instance was made. `launch.rs` has the launch.
 //!
-//! Invariant **no-overlap**: launches of one instance, and of those before it at its addresses, run one after the
+//! Invariant **no-overlap**: launches of one instance, and of earlier instances at its addresses, run one after the
 //! other.
 
 use std::panic::Location;
@@ -44,7 +44,7 @@ use crate::stream::native::Native;
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
-/// How a graph is instantiated.
+/// The settings of an instantiation.
 ///
 /// ```
 /// # use millpond::graph::Instantiate;
@@ -64,18 +64,19 @@ use crate::trace::tracer::Tracer;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct Instantiate {
-    /// Each launch first frees what earlier launches left unfreed, at the point of the launch and checked like any free
-    /// (CUDA: `cudaGraphInstantiateFlagAutoFreeOnLaunch`). Dropping the instance frees nothing.
+    /// Each launch first frees the memory that earlier launches left live. The free is at the point of the launch, and
+    /// is checked like any free (CUDA: `cudaGraphInstantiateFlagAutoFreeOnLaunch`). Dropping the instance frees
+    /// nothing.
     pub auto_free_on_launch: bool,
 }
 
 impl Instantiate {
-    /// The defaults.
+    /// Returns the defaults.
     pub const fn new() -> Self {
         Self { auto_free_on_launch: false }
     }
 
-    /// With [`auto_free_on_launch`](Self#structfield.auto_free_on_launch).
+    /// Sets [`auto_free_on_launch`](Self#structfield.auto_free_on_launch).
     #[must_use]
     pub const fn auto_free_on_launch(mut self, is_on: bool) -> Self {
         self.auto_free_on_launch = is_on;
@@ -83,7 +84,7 @@ impl Instantiate {
     }
 }
 
-/// A graph that can be launched again and again. Clones name the same instance.
+/// An instance of a graph, which can be launched repeatedly. Clones name the same instance.
 ///
 /// Dropping it frees no memory that a launch left live, and work in flight still runs.
 ///
@@ -111,36 +112,36 @@ impl Instantiate {
 #[derive(Clone)]
 pub struct GraphExec {
     pub(crate) shared: Arc<ExecShared>,
-    /// Who looks an instance up, to name what it did, has no handle: for its graph it is gone with the last of these.
+    /// The last of these releases the graph's addresses. Lookups that only name the nodes of an instance have none.
     pub(super) instance: Arc<Instance>,
 }
 
 /// See the module.
 pub(crate) struct ExecShared {
     pub(crate) context: Arc<Context>,
-    /// No other instance of the process has it.
+    /// A number that no other instance of the process has.
     pub(crate) number: u64,
-    /// Empty where it is a graph of the device.
+    /// Empty if the instance is a graph of the device's own.
     pub(crate) program: Arc<Program>,
     pub(crate) native: Option<Native>,
-    /// The graph that it was made of, to be a child where a capturing stream launches it.
+    /// The graph that it was made from. It becomes a child if a capturing stream launches the instance.
     pub(crate) body: Arc<Body>,
     pub(crate) lanes: Vec<RawStream>,
     pub(crate) outputs: Vec<Output>,
     pub(crate) outsides: Vec<Outside>,
-    /// What launches have to do with, where that is the same for all of them.
+    /// The memory that launches use and leave live, if it is the same for all of them.
     pub(crate) found: Option<Founds>,
     /// The arenas that it uses, and their numbers.
     pub(crate) arenas: Vec<Arc<Arena>>,
     pub(crate) arena_keys: Vec<ArenaKey>,
-    /// The addresses of all its allocations, rising and apart.
+    /// The addresses of all its allocations, sorted and disjoint.
     pub(crate) cover: Vec<Range>,
-    /// Where its symbolic allocations are, and the addresses that it has for them.
+    /// The addresses of its symbolic allocations, and the range that it has for them.
     placed: FxHashMap<(GraphId, GraphAllocId), u64>,
     room: Option<Room>,
     pub(crate) events: Option<Events>,
     pub(crate) auto_free: bool,
-    /// What a trace knows it as.
+    /// Its name in a trace.
     pub(crate) traced: Option<Arc<TracedExec>>,
     pub(crate) run: Biased<ranks::Run, Run>,
     _grants: Vec<Arc<Grant>>,
@@ -154,7 +155,7 @@ struct Room {
 }
 
 impl Room {
-    /// Addresses for `bytes`, if any are needed: those of the instance whose place is taken, where they are enough.
+    /// Returns addresses for `bytes`, if any are needed. They are those of the replaced instance, if that has enough.
     fn of(context: &Arc<Context>, bytes: u64, old: Option<&ExecShared>) -> Result<Option<Self>> {
         let room = match old.and_then(|old| old.room.as_ref()) {
             _ if bytes == 0 => return Ok(None),
@@ -169,30 +170,30 @@ impl Room {
     }
 }
 
-/// What changes from launch to launch.
+/// The state that changes from launch to launch.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
-    /// The end of the last launch: of an instance without arenas, which have it otherwise.
+    /// The end of the last launch, for an instance without arenas. With arenas the graph memory has it.
     pub(crate) last: Option<Last>,
-    /// Where the next launch's nodes lie in the order, where that is not one point.
+    /// The place of the next launch's nodes in the order, if a launch is not a single point.
     pub(crate) lanes: Lanes,
-    /// Room for the events between a launch's lanes.
+    /// Room for the events between the lanes of a launch.
     pub(crate) raw_events: Vec<millpond_driver::RawEvent>,
-    /// Whether the device has what launches need of it.
+    /// `true` once the device has everything that launches need.
     pub(crate) is_ready: bool,
-    /// The latest launch: on which stream, and the how many-th operation there.
+    /// The latest launch: its stream, and its number among the operations of that stream.
     pub(crate) launched: Option<(StreamId, u64)>,
 }
 
 impl ExecShared {
-    /// A launch that the last one was, or that came after it.
+    /// Returns the end of the last launch, or of a launch that came after it.
     fn last(&self) -> Option<Last> {
         let in_arenas = self.arena_keys.first().and_then(|arena| self.context.graphs.memory().last(*arena).cloned());
         in_arenas.or_else(|| self.run.lock().last.clone())
     }
 
-    /// Makes what launches need on the device, once. The memory that the graph names is there: a graph with memory of
-    /// its own is made ready by its first upload or launch.
+    /// Makes what launches need on the device, once. The memory that the graph names exists: a graph with memory of its
+    /// own is made ready by its first upload or launch.
     #[cold]
     pub(crate) fn make_ready(&self, run: &mut Run) -> Result<()> {
         match &self.native {
@@ -203,15 +204,16 @@ impl ExecShared {
         Ok(())
     }
 
-    /// The same ahead of the first launch, which does what cannot be done yet: memory from outside is there when the
-    /// launch has been checked, and a device refuses nodes of memory that is not.
+    /// Does the same ahead of the first launch, if it is possible yet. Otherwise the first launch does it: memory from
+    /// outside the graph exists once the launch has been checked, and a device refuses nodes of memory that does not
+    /// exist.
     #[cold]
     pub(crate) fn make_ready_ahead(&self, run: &mut Run) -> Result<()> {
         if !self.finds_outside() {
             return Ok(());
         }
         match self.make_ready(run) {
-            // Another thread may free it this moment.
+            // Another thread may free that memory at this moment.
             Err(error) if self.outsides.is_empty() || matches!(error, Error::DeviceLost { .. }) => Err(error),
             _ => Ok(()),
         }
@@ -219,7 +221,7 @@ impl ExecShared {
 }
 
 impl ExecShared {
-    /// Opens the streams of all lanes but the first; what is opened is closed again by the drop of the instance.
+    /// Opens the streams of all lanes but the first. The drop of the instance closes them.
     fn open_lanes(&mut self) -> Result<()> {
         for lane in 1..self.program.lanes {
             let label =
@@ -246,7 +248,7 @@ impl GraphExec {
         })
     }
 
-    /// An instance; in place of another one it has that one's addresses and live memory.
+    /// Makes an instance. If it replaces another one, it takes over that one's addresses and live memory.
     fn make(
         draft: Draft,
         body: &Arc<Body>,
@@ -309,16 +311,16 @@ impl GraphExec {
         Ok(Self { shared, instance })
     }
 
-    /// Takes over what the nodes of a graph of the same shape do (CUDA: `cudaGraphExecUpdate`): kernels, copies, fills,
-    /// host functions and the memory that they use. Where the memory nodes have fixed addresses that is the graph that
-    /// it was made of; with symbolic addresses it is any whose memory nodes are alike, and the memory stays where it
-    /// is. What is live stays so. Launches before still come first. Clones made of this handle before keep the old
-    /// nodes.
+    /// Takes the work of the nodes over from a graph of the same shape (CUDA: `cudaGraphExecUpdate`): kernels, copies,
+    /// memsets, host functions and the memory that they use. If the memory nodes have fixed addresses, that must be the
+    /// graph from which the instance was made. With symbolic addresses it is any graph whose memory nodes are alike,
+    /// and the memory keeps its addresses. Live memory stays live. Earlier launches still come first. Clones made of
+    /// this handle before keep the old nodes.
     ///
     /// # Errors
-    /// A violation with the first node that differs in its edges, its kind or its memory, or where one of two graphs
-    /// has memory nodes with fixed addresses, or as for [`Graph::instantiate`]; the graph is of another device. The
-    /// instance is as before.
+    /// A violation: the first node that differs in its edges, its kind or its memory; or one of two different graphs
+    /// has memory nodes with fixed addresses; or as for [`Graph::instantiate`]. The graph is of another device. The
+    /// instance is unchanged.
     pub fn update(&mut self, graph: &Graph) -> Result<()> {
         process::refuse_forked()?;
         self.shared.body.check_device(graph.body.context.number, || "the graph".into())?;
@@ -345,9 +347,9 @@ impl GraphExec {
         Self::make(new, &graph.body, settings, Arc::clone(&self.instance), Some(&self.shared))
     }
 
-    /// Where this instance has an alloc node's memory: the node's own address, or where that is symbolic the one that
-    /// was found for it when the instance was made. None where the node is not of this instance's graph, or allocates
-    /// nothing; of a symbolic graph that is in here twice, one of the two.
+    /// Returns the address of an alloc node's memory in this instance: the node's own address, or, if that is symbolic,
+    /// the address that was found when the instance was made. Returns `None` if the node is not of this instance's
+    /// graph or allocates nothing. If a symbolic graph is contained twice, the address is that of one of the two.
     pub fn address_of<T: Pod>(&self, node: MemAllocNode<T>) -> Option<u64> {
         let name = node.name.filter(|name| name.device == self.shared.context.number)?;
         match name.is_symbolic() {
@@ -356,7 +358,7 @@ impl GraphExec {
         }
     }
 
-    /// Whether launches free what earlier ones left unfreed.
+    /// Returns `true` if launches free the memory that earlier launches left live.
     pub fn auto_free_on_launch(&self) -> bool {
         self.shared.auto_free
     }
@@ -366,24 +368,24 @@ impl Graph {
     /// Checks the graph and makes an instance of it that can be launched (CUDA: `cudaGraphInstantiate`).
     ///
     /// # Errors
-    /// A violation: each wrong pair of nodes with the missing edge; or it has memory nodes with fixed addresses, and is
-    /// a child graph, or has an instance, which is there as long as a [`GraphExec`] or a
-    /// [`Launch`](crate::graph::Launch) of it is (CUDA: `cudaErrorNotSupported`).
+    /// A violation, with each wrong pair of nodes and the missing edge. A violation if the graph has memory nodes with
+    /// fixed addresses, and is a child graph or has an instance (CUDA: `cudaErrorNotSupported`); an instance exists as
+    /// long as a [`GraphExec`] or a [`Launch`](crate::graph::Launch) of it.
     /// [`Invalid::GraphTooLarge`](crate::error::Invalid::GraphTooLarge). A capture forbids it
-    /// ([`begin_capture_in`](crate::Stream::begin_capture_in)), and is invalid then.
+    /// ([`begin_capture_in`](crate::Stream::begin_capture_in)), and is then invalid.
     #[track_caller]
     pub fn instantiate(&self, settings: Instantiate) -> Result<GraphExec> {
         GraphExec::new(&self.body, settings, Place::Source(Location::caller()))
     }
 }
 
-/// What a graph can be no larger than.
+/// The error text for allocations larger than the address space.
 const TOO_LARGE: &str = "the allocations of the graph are more than there are addresses";
-/// As above: four million nodes, or an order that takes 1 GiB.
+/// The error text for more than four million nodes, or an order that takes more than 1 GiB.
 const TOO_MANY_NODES: &str = "the graph has too many nodes, its children's included, or too many that do not come \
                               after one another: make several graphs of it";
 
-/// The graph, found right.
+/// Returns the checked graph.
 fn draft(body: &Body) -> Result<Draft> {
     let refused = |refusal| match refusal {
         Refusal::Faults(faults) => body.wrong(&faults),
@@ -413,7 +415,7 @@ fn outputs(
         let range = flat.range.expect("an instance has all its addresses");
         let body = family.one_of(graph);
         let allocation = match room.filter(|_| body.core.addressing() == Addressing::Symbolic) {
-            // Each instance has its own; one that takes another's place has that one's.
+            // Each instance has its own allocation. One that replaces another instance has that one's.
             Some(room) => {
                 let kept = old.and_then(|old| old.outputs.iter().find(|it| it.range == range));
                 kept.map(|kept| Arc::clone(&kept.allocation)).unwrap_or_else(|| {
@@ -436,13 +438,13 @@ fn outputs(
     core.outputs().iter().map(output).collect()
 }
 
-/// What launches leave of the uses of some memory. Its allocation is not among them.
+/// Returns the last uses of some memory that launches leave. Its allocation is excluded.
 fn last_acts_of(core: &CoreExec, memory: Memory) -> LastActs {
     let last_acts = core.summary().last_acts.iter().filter(|last| last.memory == memory && last.act != Act::Allocate);
     last_acts.copied().collect()
 }
 
-/// What is done to each piece of outside memory: the summary's demands, one entry for each piece.
+/// Returns the acts on memory from outside the graph: the summary's demands, with one entry for each piece of memory.
 fn outsides(core: &CoreExec, family: &Family<'_>) -> Vec<Outside> {
     let mut places: FxHashMap<Memory, usize> = FxHashMap::default();
     let mut outsides: Vec<Outside> = Vec::new();
@@ -469,7 +471,7 @@ fn outsides(core: &CoreExec, family: &Family<'_>) -> Vec<Outside> {
     outsides
 }
 
-/// The arenas that the instance uses: from now on launches in them need memory for its granules, too.
+/// Returns the arenas that the instance uses. From now on launches in them need memory for its granules, too.
 fn arenas(context: &Context, core: &CoreExec, family: &Family<'_>, room: Option<&Room>) -> Vec<Arc<Arena>> {
     type Cover = Vec<(Range, bool)>;
     let mut arenas: Vec<(Arc<Arena>, Cover)> = Vec::new();
@@ -490,7 +492,7 @@ fn arenas(context: &Context, core: &CoreExec, family: &Family<'_>, room: Option<
     arenas.into_iter().map(|(arena, _)| arena).collect()
 }
 
-/// Where the symbolic allocations are.
+/// Returns the addresses of the symbolic allocations.
 fn placed(core: &CoreExec, family: &Family<'_>) -> FxHashMap<(GraphId, GraphAllocId), u64> {
     let placed = core.allocs().iter().filter(|it| it.node.is_some() && family.is_symbolic(it.graph));
     placed.filter_map(|it| Some(((it.graph, it.alloc), it.range?.start))).collect()
@@ -503,7 +505,7 @@ impl Drop for ExecShared {
         }
         let driver = &*self.context.driver;
         for lane in &self.lanes {
-            // Work in flight still runs. A device that refuses time and again keeps the lane.
+            // Work in flight still runs. If the device refuses all tries, the lane stays open.
             let _ = (0..TRIES).find(|_| driver.close_stream(*lane).is_ok());
         }
         let run = self.run.get_mut();

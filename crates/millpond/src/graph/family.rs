@@ -1,8 +1,8 @@
-//! The bodies of an instance: the graph's, and those of all children around and in each other.
+//! The bodies of an instance: the graph's body, and those of all its children and their children.
 //!
-//! A child is a snapshot, so that one graph may be there several times, as it was at different moments: what a body
-//! holds is asked of all bodies, and only what all snapshots of a graph share (its arena, how it is addressed) is found
-//! by the graph's number. Knows no order and no address.
+//! A child is a snapshot. One graph may be contained several times, as it was at different moments. So the contents of
+//! a body are looked up in all bodies. Only what all snapshots of a graph share (its arena, its addressing) is looked
+//! up by the graph's number. Depends on no order and on no addresses.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(super) struct Family<'a> {
 }
 
 impl<'a> Family<'a> {
-    /// The graph and all its children.
+    /// Returns the family of a graph: its body and those of all its children.
     pub(super) fn of(body: &'a Body) -> Self {
         let mut family = Self::default();
         family.gather(body);
@@ -37,27 +37,27 @@ impl<'a> Family<'a> {
         body.children.values().for_each(|child| self.gather(child));
     }
 
-    /// All of them.
+    /// Returns all bodies.
     pub(super) fn bodies(&self) -> impl Iterator<Item = &'a Body> {
         self.bodies.iter().copied()
     }
 
-    /// One of a graph that is there.
+    /// Returns a body of a graph that is in the family.
     pub(super) fn one_of(&self, graph: GraphId) -> &'a Body {
         self.by_graph[&graph]
     }
 
-    /// Whether each instance places a graph's memory anew.
+    /// Returns `true` if each instance has its own addresses for a graph's memory.
     pub(super) fn is_symbolic(&self, graph: GraphId) -> bool {
         self.one_of(graph).core.addressing() == Addressing::Symbolic
     }
 
-    /// Memory of the outside that some node names.
+    /// Returns memory from outside the graph that some node names.
     pub(super) fn held(&self, id: AllocId) -> &'a Arc<Allocation> {
         self.held[&id]
     }
 
-    /// What keeps the graphs' free nodes known.
+    /// Returns the records that keep the graphs' free nodes known.
     pub(super) fn grants(&self) -> Vec<Arc<Grant>> {
         let mut met = FxHashSet::default();
         let grants = self.bodies().map(|body| &body.grant).filter(|grant| met.insert(Arc::as_ptr(grant)));

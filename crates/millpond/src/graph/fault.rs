@@ -1,4 +1,4 @@
-//! What is wrong with the order of a graph, in the words of its device.
+//! The text of faults in a graph's order, in the words of its device.
 
 use millpond_core::check::{Finding, Subject};
 use millpond_core::graph::{GraphFault, Words};
@@ -9,7 +9,7 @@ use crate::names::error::Error;
 use crate::names::stream_names::title;
 
 impl Body {
-    /// What is wrong with the order of the graph's nodes: at least one fault.
+    /// Makes the error for faults in the order of the graph's nodes. There is at least one fault.
     #[cold]
     pub(super) fn wrong(&self, faults: &[GraphFault]) -> Error {
         let (graph, names) = (self.core.id(), Names::default());

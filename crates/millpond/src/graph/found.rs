@@ -1,6 +1,7 @@
-//! What a launch has to do with: the memory that it leaves live, and memory from outside, with what it does to each.
+//! The memory that a launch uses: the memory that it leaves live, and memory from outside the graph with its acts on
+//! each.
 //!
-//! Knows allocations and what core's summary of an instance says of them; no order, no launch.
+//! Depends on allocations and on core's summary of an instance; on no order and no launch.
 
 use std::sync::Arc;
 
@@ -22,64 +23,65 @@ pub(crate) struct Output {
     /// Its alloc node.
     pub(crate) node: NodeId,
     pub(crate) name: Option<Arc<str>>,
-    /// What launches leave of its uses.
+    /// Its last uses in a launch.
     pub(crate) last_acts: LastActs,
 }
 
-/// Memory of the outside, and what the graph does to it.
+/// Memory from outside the graph, and the acts of the graph on it.
 #[derive(Debug)]
 pub(crate) struct Outside {
     pub(crate) whose: Whose,
-    /// Which of its lives, where one is meant: every launch must find all of these there.
+    /// The lifetimes of it that nodes name: every launch must find all of them live.
     pub(crate) lives: SmallVec<[u64; 1]>,
-    /// What each launch must find right.
+    /// The acts that each launch checks.
     pub(crate) demands: SmallVec<[Demand; 2]>,
-    /// Which of all demands of the graph each is.
+    /// The number of each demand among all demands of the graph.
     pub(crate) orders: SmallVec<[u32; 2]>,
-    /// The nodes of each, for people.
+    /// The nodes of each demand, for reports.
     pub(crate) sites: SmallVec<[Box<[NodeSite]>; 1]>,
-    /// What it leaves.
+    /// The last acts of a launch on it.
     pub(crate) last_acts: LastActs,
 }
 
 /// Last acts on memory.
 pub(crate) type LastActs = SmallVec<[LastAct; 1]>;
 
-/// Whose memory.
+/// The owner of memory from outside the graph.
 #[derive(Debug)]
 pub(crate) enum Whose {
     /// An allocation outside of all graphs, or of an instance.
     Held(Arc<Allocation>),
-    /// What a launch of another graph left, whichever launch was the last.
+    /// The memory of an alloc node of another graph, as its last launch left it.
     Node(GraphId, GraphAllocId),
 }
 
-/// An allocation that a launch has to do with.
+/// An allocation that a launch uses or leaves live.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(super) allocation: Arc<Allocation>,
     pub(super) role: Role,
 }
 
-/// What it is to the launch.
+/// The role of an allocation in a launch.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Role {
-    /// What it leaves live, by its place among the outputs.
+    /// Left live by the launch. The value is its index in the outputs.
     Output(usize),
-    /// What it uses or frees, by its place among the outsides.
+    /// Used or freed by the launch. The value is its index in the outsides.
     Outside(usize),
 }
 
-/// All of them, by number.
+/// All found allocations, sorted by number.
 #[derive(Debug, Default)]
 pub(crate) struct Founds {
     pub(super) list: SmallVec<[Found; 4]>,
-    /// Outsides whose memory is not there: by their places, and whether no launch has begun it. Else it is an output
-    /// of the instance.
+    /// The outsides whose memory is not there, as their indices. `true` if no launch has begun its lifetime; otherwise
+    /// it is an output of the instance.
     pub(super) missing: SmallVec<[(usize, bool); 1]>,
 }
 
-/// What a launch has to do with; `named` finds what another graph's launch left.
+/// Finds the memory that a launch uses and leaves live. `named` returns the memory that a launch of another graph left
+/// live.
 pub(super) fn find(
     outputs: &[Output],
     outsides: &[Outside],
@@ -105,7 +107,7 @@ pub(super) fn find(
     found.sort_by_key(|found| found.allocation.id);
     let same = |pair: &[Found]| pair[0].allocation.id == pair[1].allocation.id;
     if found.windows(2).any(same) {
-        // A node names a life of an output of the instance: the launch frees that life, or it has ended.
+        // A node names a lifetime of an output of the instance. The launch frees that lifetime, or it has ended.
         found.retain(|found| {
             let Role::Outside(index) = found.role else { return true };
             let is_output = outputs.iter().any(|output| output.allocation.id == found.allocation.id);
@@ -114,14 +116,14 @@ pub(super) fn find(
         });
     }
     match found.windows(2).any(same) {
-        // The owner and a node's name of one allocation: which of the two is meant?
+        // One allocation is named as an allocation and as an alloc node's memory. It is not clear which is meant.
         true => Err(Invalid::Stale.into()),
         false => Ok(Founds { list: found, missing }),
     }
 }
 
 impl Found {
-    /// What every launch has to do with; none where that is to be found at each launch.
+    /// Returns the memory of every launch, or `None` if it must be found at each launch.
     pub(super) fn always(outputs: &[Output], outsides: &[Outside]) -> Option<Founds> {
         find(outputs, outsides, |_, _| None).ok().filter(|found| found.missing.is_empty())
     }

@@ -1,25 +1,26 @@
-//! Addresses of arenas that are gone, until no work is left that could touch them.
+//! The addresses of arenas that are gone, kept until no work is left that could use them.
 //!
-//! Whether any is left asks every stream of the device, those included that are closed and may have work in flight.
-//! The simple version asks whenever an arena goes. Here that is put off by one arena for every [`ASKED`] streams:
-//! asking takes amortised constant time for each arena. Who needs memory or has waited for the device asks at once.
+//! To find that out, every stream of the device is queried, also closed streams that may have work in flight. The
+//! simple version does so whenever an arena is dropped. Departure: the query waits for one more arena for every
+//! [`ASKED`] streams, so that it takes amortised constant time for each arena. A caller that needs memory, or that has
+//! waited for the device, queries at once.
 
 use millpond_core::graph::ArenaKey;
 use millpond_core::units::Range;
 
-/// With each arena that goes so many streams may be asked.
+/// The number of streams that may be queried for each dropped arena.
 const ASKED: usize = 64;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct GoneArenas {
     list: Vec<(ArenaKey, Vec<Range>)>,
-    /// So many arenas go before the device is asked again.
+    /// The number of arenas to drop before the device is queried again.
     rest: usize,
 }
 
 impl GoneArenas {
-    /// An arena is gone; whether the device is to be asked now.
+    /// Adds an arena that is gone. Returns `true` if the device must be queried now.
     pub(super) fn add(&mut self, arena: ArenaKey, ranges: Vec<Range>) -> bool {
         self.list.push((arena, ranges));
         let is_due = self.rest == 0;
@@ -27,13 +28,13 @@ impl GoneArenas {
         is_due
     }
 
-    /// Takes all out for a device that so many streams are asked of, if there are any.
+    /// Takes all arenas out for a query of `streams` streams.
     pub(super) fn take(&mut self, streams: usize) -> Vec<(ArenaKey, Vec<Range>)> {
         self.rest = streams / ASKED;
         std::mem::take(&mut self.list)
     }
 
-    /// Puts back what was taken out: some work is left. Only what came meanwhile is moved.
+    /// Puts back what was taken out, because some work is left. Only arenas that were added meanwhile are moved.
     pub(super) fn put_back(&mut self, mut taken: Vec<(ArenaKey, Vec<Range>)>) {
         taken.append(&mut self.list);
         self.list = taken;
@@ -63,7 +64,7 @@ mod tests {
         assert_eq!(asked(1000, |_| ASKED - 1), 1000 * (ASKED - 1));
     }
 
-    /// As where each arena is of a stream of its own, which is closed.
+    /// Each arena is of a stream of its own, which is closed.
     #[test]
     fn many_streams_are_asked_in_proportion_to_the_arenas() {
         for arenas in [1000, 10_000, 100_000] {

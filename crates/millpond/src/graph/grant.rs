@@ -1,4 +1,5 @@
-//! Says that a graph has free nodes, for as long as it or an instance of it lives. Knows the graph's number only.
+//! Records that a graph has free nodes, as long as the graph or an instance of it exists. Depends on the graph's number
+//! only.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,9 +13,9 @@ use crate::trace::tracer::Tracer;
 pub(crate) struct Grant {
     pub(crate) graph: GraphId,
     tracer: Option<Arc<Tracer>>,
-    /// Whether the graph is there, and not being captured.
+    /// `true` if the graph exists, `false` while a capture builds it.
     is_there: AtomicBool,
-    /// What it adds to, where a capture goes on in a graph.
+    /// The grant of the same graph from before a capture into it.
     _former: Option<Arc<Grant>>,
 }
 
@@ -31,13 +32,13 @@ impl Grant {
         Arc::new(Self { graph, tracer: tracer.cloned(), is_there: is_there.into(), _former: None })
     }
 
-    /// Of the same graph, which is captured into: its trace is that of the `former` one.
+    /// Makes the grant of a graph for a capture into it. Its trace is that of `former`.
     pub(super) fn attempt(former: &Arc<Grant>) -> Arc<Self> {
         let (graph, former) = (former.graph, Some(Arc::clone(former)));
         Arc::new(Self { graph, tracer: None, is_there: AtomicBool::new(true), _former: former })
     }
 
-    /// The capture has ended, and the graph is there.
+    /// Records that the capture has ended and the graph exists.
     pub(super) fn is_there(&self) {
         self.is_there.store(true, Ordering::Relaxed);
     }

@@ -1,6 +1,6 @@
-//! Who has the fixed addresses of a graph with memory nodes: one instance, or the graph that it is a child of.
+//! The holder of the fixed addresses of a graph with memory nodes: one instance, or the graph that it is a child of.
 //!
-//! All states of a graph have them in common. CUDA refuses the same.
+//! All states of a graph share it. CUDA refuses the same.
 
 use std::sync::{Arc, Weak};
 
@@ -12,16 +12,16 @@ use crate::names::error::Result;
 use crate::names::shown::shown;
 use crate::sync::ranks;
 
-/// The handles of an instance share one of its own, so that its graph can see whether any is left.
+/// All handles of an instance share one of these, so that its graph can see if any handle is left.
 #[derive(Debug)]
 pub(crate) struct Instance;
 
-/// See the module: an instance is the holder for as long as it is there.
+/// See the module. An instance is the holder as long as it exists.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBy(Mutex<ranks::Table, Option<(Holder, Weak<Instance>)>>);
 
 impl HeldBy {
-    /// A new instance of the graph, which has its addresses from now on.
+    /// Makes a new instance of the graph the holder of its addresses.
     pub(super) fn claim(&self, graph: &Graph, place: Place) -> Result<Arc<Instance>> {
         let instance = Arc::new(Instance);
         if graph.fixed_memory().is_some() {
@@ -32,7 +32,7 @@ impl HeldBy {
         Ok(instance)
     }
 
-    /// The graph becomes a child of another one, as which `add` adds it.
+    /// Makes another graph the holder: `add` adds this graph to it as a child.
     pub(super) fn move_into<R>(
         &self,
         graph: &Graph,

@@ -1,8 +1,7 @@
-//! Which node of a launch did what a refusal says that the launch did.
+//! Finds the node of a launch that did the act which a refusal reports.
 //!
-//! A launch is one operation of a stream, and uses that it leaves are that operation's. Here, where something is
-//! refused and no lock is held, the instance is asked whose latest launch it was, as long as that has a handle.
-//! Decides nothing.
+//! A launch is one operation of a stream, and the uses that it leaves are that operation's. For a refusal, while no
+//! lock is held, the instance whose latest launch it was is asked, as long as it has a handle. Decides nothing.
 
 use std::sync::{Arc, Weak};
 
@@ -16,11 +15,11 @@ use super::found::{Outside, Whose};
 use super::registry::{Graphs, Launched};
 
 impl Graphs {
-    /// An instance is there from now on.
+    /// Adds a new instance to the list.
     pub(super) fn enter_exec(&self, exec: &Arc<ExecShared>) {
         let exec: Arc<dyn Launched> = exec.clone();
         let mut execs = lock(&self.execs);
-        // So that each is looked at a few times and not once for each that comes.
+        // Swept only before it grows, so that each instance is looked at a few times and not once for each new one.
         if execs.len() == execs.capacity() {
             execs.retain(|exec| exec.strong_count() > 0);
             let wanted = execs.len() + 1;
@@ -29,11 +28,11 @@ impl Graphs {
         execs.push(Arc::downgrade(&exec));
     }
 
-    /// Which node of a launch did what a side says that the launch did, if it is one. No lock is held.
+    /// Returns the node of a launch that did an act, or `None` if `launch` is no launch. No lock is held.
     #[cold]
     pub(crate) fn node_of(&self, launch: &Side, sought: Sought) -> Option<Side> {
         let (stream, op, act) = (launch.stream?, launch.op?, launch.act?);
-        // What is looked up may be the last of its kind by now: it is let go behind the lock.
+        // Dropped after the lock is released: these may be the last references by now.
         let execs: Vec<Arc<dyn Launched>> = lock(&self.execs).iter().filter_map(Weak::upgrade).collect();
         execs.iter().find_map(|exec| exec.node_of(self, (stream, op), act, sought))
     }
@@ -41,7 +40,7 @@ impl Graphs {
 
 impl Launched for ExecShared {
     fn node_of(&self, graphs: &Graphs, launch: (StreamId, u64), act: Act, sought: Sought) -> Option<Side> {
-        // Another thread launches it this moment: it is none of the past.
+        // Another thread launches it at this moment, so that launch is not the one in the past.
         let run = self.run.try_lock()?;
         if run.launched != Some(launch) {
             return None;

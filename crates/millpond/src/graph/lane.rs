@@ -1,57 +1,58 @@
-//! Which lane each node of an instance runs on.
+//! The lane of each node of an instance.
 //!
-//! What a lane has runs in order, so that a node waits for what its lane has before it. The simple version gives each
-//! node a lane of its own. Here a node goes where what it comes after ended; and a graph that has [`LANES_FEW`] lanes
-//! gets one more only where nodes need it that may wait for each other.
+//! The work on a lane runs in order, so a node waits for the nodes before it on its lane. The simple version gives each
+//! node a lane of its own. Departures: a node goes on a lane that one of its dependencies ends. A graph that has
+//! [`LANES_FEW`] lanes gets one more only for nodes that may wait for each other.
 //!
-//! Invariant **free-to-wait**: a node that [may block](Lanes::place) is before another one on a lane only where the
-//! graph has a path between them. So closures of which none comes before the other may wait for each other.
+//! Invariant **free-to-wait**: a node that [may block](Lanes::place) is before another node on a lane only if the graph
+//! has a path between them. So closures may wait for each other if neither comes before the other.
 
 use millpond_core::graph::{Index, NodeId};
 
-/// Beyond so many lanes nodes that do not block share them.
+/// With at least this many lanes, nodes that do not block share them.
 const LANES_FEW: usize = 16;
 
-/// No more lanes run one graph.
+/// The most lanes of one graph.
 pub(super) const LANES_MAX: usize = 1 << 14;
 
 /// See the module.
 pub(super) struct Lanes<'c> {
     index: &'c Index,
-    /// By node.
+    /// The lane of each node.
     of: Vec<u32>,
-    /// By node: of the nodes that may block and come before it or are it, one that all others come before, or a node
-    /// between.
+    /// For each node: the last of the nodes up to and including it that may block. If none of these is the last, a node
+    /// that comes after all of them and before this node, or this node. `None` if there are none.
     behind: Vec<Option<NodeId>>,
-    /// The last node of each lane; the first lane is the launching stream, and may have none.
+    /// The last node of each lane. The first lane is the launching stream, and may have none.
     last: Vec<Option<NodeId>>,
     cursor: usize,
 }
 
 impl<'c> Lanes<'c> {
-    /// One lane, without nodes.
+    /// Makes one lane without nodes.
     pub(super) fn new(index: &'c Index) -> Self {
         Self { index, of: Vec::new(), behind: Vec::new(), last: vec![None], cursor: 0 }
     }
 
-    /// How many there are.
+    /// Returns the number of lanes.
     pub(super) fn count(&self) -> usize {
         self.last.len()
     }
 
-    /// The lane of a node that has its place.
+    /// Returns the lane of a node that has been placed.
     pub(super) fn of(&self, node: NodeId) -> u32 {
         self.of[node.index()]
     }
 
-    /// The last node of a lane.
+    /// Returns the last node of a lane.
     pub(super) fn last(&self, lane: u32) -> Option<NodeId> {
         self.last[lane as usize]
     }
 
-    /// Gives the node with the next number its lane: that, and what is before it there. A node *may block* where it may
-    /// take as long as another one does that it has no path to: closures wait for what they like, and event waits for
-    /// the outside, where closures run. None where it would take more than [`LANES_MAX`] lanes.
+    /// Places the node with the next number. Returns its lane and the node before it there. A node *may block* if it
+    /// may take as long as another node to which it has no path: closures may wait for anything, and event waits wait
+    /// for operations outside the graph, where closures run. Returns `None` if it would take more than [`LANES_MAX`]
+    /// lanes.
     pub(super) fn place(&mut self, dependencies: &[NodeId], may_block: bool) -> Option<(u32, Option<NodeId>)> {
         let node = NodeId(self.of.len() as u32);
         let goes_on = |dependency: &&NodeId| self.last(self.of(**dependency)) == Some(**dependency);
@@ -92,14 +93,14 @@ impl<'c> Lanes<'c> {
         Some(count as u32)
     }
 
-    /// Whether a node comes after all nodes of a lane that may block.
+    /// Returns `true` if a node comes after all nodes of a lane that may block.
     fn comes_after_what_blocks(&self, lane: u32, node: NodeId) -> bool {
         let blocks = |before: &NodeId| self.behind[before.index()] == Some(*before);
         let on_lane = (0..node.0).map(NodeId).filter(|before| self.of(*before) == lane);
         on_lane.filter(blocks).all(|before| self.index.reaches(before, node))
     }
 
-    /// What a node that does not block is behind.
+    /// Returns the entry of `behind` for a node that does not block.
     fn behind_of(&self, node: NodeId, dependencies: &[NodeId]) -> Option<NodeId> {
         let behind = || dependencies.iter().filter_map(|dependency| self.behind[dependency.index()]);
         let last = behind().max()?;

@@ -1,7 +1,7 @@
-//! The end of a launch, for the next one to come after.
+//! The end of a launch, for the next launch to come after.
 //!
-//! Knows the stream of the launch, and has it record an event only where a stream waits: a launch after launches of its
-//! own stream never does, and an event would cost it a call.
+//! Depends on the stream of the launch. If the launch had no event recorded, one is recorded only once another stream
+//! waits: a launch after launches of its own stream never waits, and an event would cost it a driver call.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::state::stream::{State, StreamShared};
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Last {
-    /// What comes before it, for the order.
+    /// The end of the launch in the order.
     pub(crate) snapshot: Snapshot,
     progress: Arc<Progress>,
-    /// Where one was recorded.
+    /// The event after it, if one was recorded.
     pub(crate) event: Option<Arc<DeviceEvent>>,
 }
 
@@ -28,13 +28,13 @@ pub(crate) struct Last {
 pub(crate) type Lasts = SmallVec<[Last; 1]>;
 
 impl Last {
-    /// The end of what `stream` has now.
+    /// Returns the present end of `stream`.
     fn of(stream: &StreamShared, state: &State, event: Option<Arc<DeviceEvent>>) -> Self {
         Self { snapshot: state.chain.snapshot(), progress: Arc::clone(&stream.progress), event }
     }
 
-    /// Puts the end of what `stream` has now in the place of an older end, which was nearly always of the same stream:
-    /// then hardly a shared count is touched.
+    /// Replaces an older end by the present end of `stream`. The older one is nearly always of the same stream, so that
+    /// hardly any shared reference count is touched.
     #[inline]
     pub(crate) fn put(
         place: &mut Option<Last>,
@@ -53,8 +53,8 @@ impl Last {
         }
     }
 
-    /// As [`put`](Self::put), with an event that is this launch's alone: nearly always it takes the older one's place
-    /// in memory, and no shared count is touched.
+    /// As [`put`](Self::put), with an event that only this launch has. It nearly always takes the older event's place
+    /// in memory, so that no shared reference count is touched.
     #[inline]
     pub(crate) fn put_recorded(place: &mut Option<Last>, stream: &StreamShared, state: &State, raw: RawEvent) {
         let driver = &stream.context.driver;

@@ -1,13 +1,13 @@
 //! A launch: one point of a stream, checked as a whole, then submitted.
 //!
-//! In this order: every use of outside memory, and every free of what earlier launches left, is checked against what
-//! the stream knows (`check.rs`); memory is bound, nearly always by finding that it is; the program is submitted; uses,
-//! frees and new lives are recorded at the launch's one point. If anything is refused, nothing has been enqueued.
-//! Locks: the stream's, the instance's, the graph memory's, all allocations' in the order of their numbers, and those
-//! of listed frees and of the driver.
+//! The steps, in this order: every use of memory from outside the graph, and every free of what earlier launches left,
+//! is checked against what the stream knows (`check.rs`); memory is bound, nearly always by finding that it is bound
+//! already; the program is submitted; uses, frees and new lifetimes are recorded at the launch's one point. If anything
+//! is refused, nothing has been enqueued. Locks are taken in this order: the stream's, the instance's, the graph
+//! memory's, those of all allocations in the order of their numbers, those of listed frees and of the driver.
 //!
-//! What a launch asks follows the outside memory and the outputs, not the graph. An output that stays live from launch
-//! to launch, freed by the one and made by the next, keeps its memory: that costs nothing.
+//! The cost of a launch depends on the outside memory and the outputs, not on the graph. An output that stays live from
+//! launch to launch, freed by one launch and made by the next, keeps its memory at no cost.
 
 use std::cell::Cell;
 use std::panic::Location;
@@ -46,8 +46,8 @@ use crate::stream::handle::Stream;
 use crate::stream::report::Noted;
 use crate::trace::tracer::Tracer;
 
-/// One launch of a graph, and the memory that it leaves live. Dropping this frees nothing: what is not taken stays live
-/// until it is freed by other means.
+/// One launch of a graph, and the memory that it leaves live. Dropping this frees nothing: memory that is not taken
+/// stays live until it is freed by other means.
 ///
 /// ```
 /// # fn main() -> millpond::Result<()> {
@@ -67,21 +67,21 @@ use crate::trace::tracer::Tracer;
 /// ```
 #[derive(Debug)]
 pub struct Launch {
-    /// Where it has outputs.
+    /// The instance, if it has outputs.
     exec: Option<GraphExec>,
     begun: Begun,
 }
 
-/// For each output the generation of its life, once; 0 for none. Of a launch into a capturing stream, which is a node,
-/// nothing.
+/// The generation of each output's lifetime, once; 0 for none. Empty for a launch into a capturing stream, which is a
+/// node.
 type Begun = SmallVec<[Cell<u64>; 4]>;
 
 impl Launch {
-    /// This launch's allocation of an alloc node, as an ordinary buffer: it exists from the launch on, and is freed
-    /// like any other, or by another graph's free node, or by the next launch of a graph that frees by itself.
+    /// Returns this launch's allocation of an alloc node as an ordinary buffer. It is live from the launch on. It is
+    /// freed like any other buffer, or by another graph's free node, or by the next launch of a graph with auto-free.
     ///
     /// # Errors
-    /// The node is of another graph, or its graph frees it; it was taken before.
+    /// The node is of another graph, or its graph frees it; the allocation was taken before.
     pub fn take<T: Pod>(&self, node: MemAllocNode<T>) -> Result<Buffer<T>> {
         process::refuse_forked()?;
         let Some(name) = node.name else {
@@ -98,7 +98,8 @@ impl Launch {
         Ok(Buffer::new(Some(self.take_output(exec, at)?), node.count))
     }
 
-    /// All that this launch leaves live and that was not taken, by bytes: for programs that know memory by its address.
+    /// Returns all memory that this launch leaves live and that was not taken, as bytes: for programs that know memory
+    /// by its address.
     pub fn take_all(&self) -> Vec<Buffer<u8>> {
         let Some(exec) = self.exec.as_ref().map(|exec| &*exec.shared).filter(|_| !process::is_forked()) else {
             return Vec::new();
@@ -110,7 +111,7 @@ impl Launch {
         exec.outputs.iter().enumerate().filter_map(take).collect()
     }
 
-    /// What an output of the instance is after this launch: once.
+    /// Returns an output of the instance as this launch left it. An output can be taken once.
     fn take_output(&self, exec: &ExecShared, at: usize) -> Result<Owned> {
         let generation = self.begun.get(at).map_or(0, Cell::take);
         if generation == 0 {
@@ -128,18 +129,18 @@ impl Launch {
 }
 
 impl GraphExec {
-    /// Launches the graph at this point of `stream` (CUDA: `cudaGraphLaunch`). It runs after the instance's launches
-    /// before, on whichever streams those were. Where the stream captures, the graph becomes a child node.
+    /// Launches the graph at this point of `stream` (CUDA: `cudaGraphLaunch`). It runs after the earlier launches of
+    /// the instance, on any stream. If the stream captures, the graph becomes a child node.
     ///
-    /// Where memory has to be moved from under addresses of the graph that an earlier launch still uses, the call waits
-    /// for that launch. It does not wait for memory that other work in flight holds.
+    /// If memory must be moved away from addresses of the graph that an earlier launch still uses, the call waits for
+    /// that launch. It does not wait for memory that other work in flight holds.
     ///
     /// # Errors
-    /// Nothing is enqueued where a launch is refused: the device has no memory left, after all that pools and graphs
-    /// keep idle was given back ([`DriverError::OutOfMemory`](millpond_driver::DriverError::OutOfMemory) in
-    /// [`Error::Driver`]); a violation, with both sides, where memory of an
-    /// earlier launch is not freed, for memory that the graph uses or frees, and for what a
-    /// graph that frees by itself would free too early; another graph's memory is not live.
+    /// If a launch is refused, nothing is enqueued. The device has no memory left, after everything that pools and
+    /// graphs keep idle was given back ([`DriverError::OutOfMemory`](millpond_driver::DriverError::OutOfMemory) in
+    /// [`Error::Driver`]). A violation, with both sides: memory of an earlier launch is not freed; a use or free of
+    /// memory from outside the graph is in a wrong order; an auto-free would come too early. The memory of another
+    /// graph is not live.
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<Launch> {
         let caller = Location::caller();
@@ -154,7 +155,7 @@ impl GraphExec {
         process::refuse_forked()?;
         exec.context.share.settle();
         let once = |noted: &mut Noted| {
-            // What is looked up is let go behind the locks: it may be the last of its kind by then.
+            // Dropped after the locks are released: these may be the last references by then.
             let mut named = None;
             let mut state = shared.state.lock();
             match shared.enter(&mut state)? {
@@ -191,11 +192,11 @@ impl GraphExec {
         Ok(Launch { exec, begun })
     }
 
-    /// Binds the graph's memory ahead of a launch on `stream`, so that the launch has no mapping to do
-    /// (CUDA: `cudaGraphUpload`). It may have to wait as a [`launch`](Self::launch) may.
+    /// Binds the graph's memory ahead of a launch on `stream`, so that the launch needs no mapping (CUDA:
+    /// `cudaGraphUpload`). It may have to wait, as a [`launch`](Self::launch) may.
     ///
     /// # Errors
-    /// No memory is left; the device refused; the stream is captured, and its capture is invalid then.
+    /// No memory is left; the device refused; the stream is captured, and its capture is then invalid.
     #[track_caller]
     pub fn upload(&self, stream: &Stream) -> Result<()> {
         let (context, caller) = (&self.shared.context, Location::caller());
@@ -237,7 +238,7 @@ impl GraphExec {
         }
         let waits = memory.bind(&exec.context, &exec.arena_keys, &state.chain)?;
         follow(&exec.context, shared.raw, &waits)?;
-        // The binding counts as a use at this point: who takes the memory comes after it.
+        // The binding counts as a use at this point: the next user of the memory comes after it.
         let point = state.chain.submit();
         memory.backing.uploaded(&exec.arena_keys, point);
         let ready = if run.is_ready { Ok(()) } else { exec.make_ready_ahead(&mut run) };
@@ -256,18 +257,18 @@ impl GraphExec {
     }
 }
 
-/// A launch that was submitted, to be recorded.
+/// A submitted launch, to be recorded.
 struct Made<'k, K> {
     at: Use,
-    /// What its stream knew before.
+    /// The order that its stream knew before.
     knew: &'k K,
-    /// Of one that the driver took in part only nothing begins and nothing of the outside is freed.
+    /// `false` if the driver took only a part of it. Then no lifetime begins, and no memory from outside is freed.
     is_whole: bool,
 }
 
 impl ExecShared {
-    /// The launches before that the stream does not come after yet, and will: CUDA's own rule, and what keeps addresses
-    /// to one launch at a time.
+    /// Returns the earlier launches that the stream must wait for, because it does not come after them yet. This is
+    /// CUDA's own rule, and it keeps addresses to one launch at a time.
     fn before(&self, state: &State, run: &Run, memory: Option<&GraphMemory>) -> Lasts {
         let mut before = Lasts::new();
         let mut add = |last: &Last| {
@@ -282,7 +283,7 @@ impl ExecShared {
         before
     }
 
-    /// Checks, submits, records.
+    /// Checks, submits and records the launch.
     fn launch(
         &self,
         shared: &StreamShared,
@@ -294,7 +295,7 @@ impl ExecShared {
         let found = &founds.list;
         let _order = self.events.as_ref().and_then(|_| traced_in_order(&self.context));
         let waited = self.events.as_ref().map(Events::waited).unwrap_or_default();
-        // Kept until the launch is recorded: else another thread's launch takes what it is bound to for idle.
+        // Locked until the launch is recorded: otherwise another thread's launch would take the bound memory for idle.
         let mut memory = (!self.arenas.is_empty()).then(|| self.context.graphs.memory());
         let before = self.before(state, run, memory.as_deref());
         let launching = Launching { shared, caller, before, waited };
@@ -316,7 +317,7 @@ impl ExecShared {
         let inside = self.events.as_ref().map(|events| (events, state.chain.snapshot(), hosts::base()));
         let (recorded, refused) = match self.submit(shared, run, &launching.waited) {
             Submitted::Whole(recorded) => (Some(recorded), None),
-            // What was submitted runs, and is recorded.
+            // The submitted part runs, and is recorded.
             Submitted::Part(error) => (None, Some(error)),
             Submitted::Nothing(error) => return Err(error.into()),
         };
@@ -343,7 +344,7 @@ impl ExecShared {
             let left = lives.map(|(it, life)| (it.graph, it.alloc, it.allocation.id, life.get()));
             tracer.graph_launch(exec, shared.id, left, caller);
             if !is_whole {
-                // Nothing lives that it was to leave.
+                // A launch that was submitted only in part leaves no output.
                 self.outputs.iter().for_each(|it| tracer.captured_drop(it.graph, it.alloc));
             }
         }
@@ -354,14 +355,14 @@ impl ExecShared {
         Ok(refused.map_or(Ok(begun), Err)?)
     }
 
-    /// A launch that is refused leaves nothing.
+    /// Traces a refused launch, which leaves nothing live.
     fn note_refused(&self, tracer: &Tracer, stream: StreamId, caller: &'static Location<'static>) {
         if let Some(traced) = &self.traced {
             tracer.graph_launch(traced, stream, std::iter::empty(), caller);
         }
     }
 
-    /// Checks the launch, and binds its addresses to memory: what the memory is to be waited for.
+    /// Checks the launch, and binds its addresses to memory. Returns the points that the memory must wait for.
     #[inline]
     fn settle<'f>(
         &self,
@@ -383,7 +384,8 @@ impl ExecShared {
         if let Some(settled) = standing(&state.chain, &launching.before, None, None, hot) {
             return Ok(settled);
         }
-        // Memory may be taken from pools, whose locks come before these. What was right is asked again.
+        // The bind may take memory from pools, whose locks come before these. So the launch is checked again
+        // afterwards.
         lives.clear();
         let cold = |who: &Standing<'_, Chain>| held.bind(&self.context, &self.arena_keys, who);
         let waits = standing(&state.chain, &launching.before, None, None, cold)?;
@@ -392,8 +394,8 @@ impl ExecShared {
         Ok(waits)
     }
 
-    /// Records what a launch does: uses and frees of outside memory, the end of lives that it frees by itself, new
-    /// lives.
+    /// Records what a launch does: uses and frees of memory from outside the graph, the ends of lifetimes by auto-free,
+    /// new lifetimes.
     fn keep(
         &self,
         found: &[Found],
@@ -437,7 +439,7 @@ impl ExecShared {
                 }
                 Role::Outside(index) => {
                     for last in &self.outsides[index].last_acts {
-                        // A free of a launch that was submitted in part only is recorded as a write.
+                        // If the launch was submitted only in part, its free is recorded as a write.
                         let act = if last.act == Act::Free && !is_whole { Act::Write } else { last.act };
                         let last = LastAct { act, ..*last };
                         let left = launched.leave(&last, |used| life.history.add_use(used, last.part, knew));
@@ -453,7 +455,7 @@ impl ExecShared {
         begun
     }
 
-    /// Records which addresses a launch freed, and which of its own hold memory anew.
+    /// Records the addresses that a launch freed, and those of its own that hold new memory.
     #[inline]
     fn keep_memory(&self, at: Point, freed: &[(Range, Point)], anew: &[Range], memory: Option<&mut GraphMemory>) {
         match memory {
@@ -465,7 +467,7 @@ impl ExecShared {
         }
     }
 
-    /// Keeps the end of this launch, for the next.
+    /// Keeps the end of this launch, for the next one.
     fn end(
         &self,
         shared: &StreamShared,
@@ -476,7 +478,8 @@ impl ExecShared {
     ) {
         let mut raw = None;
         if self.native.is_none() {
-            // Where no event can be recorded, time and again, who comes after the launch asks its stream for one.
+            // If no event can be recorded in all tries, a stream that comes after the launch has one recorded when it
+            // waits.
             raw = (0..TRIES).find_map(|_| self.context.driver.record(shared.raw).ok());
         }
         if let (Some(raw), None, true) = (raw, &self.events, self.arenas.is_empty()) {
@@ -496,7 +499,7 @@ impl ExecShared {
 }
 
 impl StreamShared {
-    /// A launch into a capturing stream is a child node.
+    /// Adds a child node, for a launch into a capturing stream.
     #[cold]
     fn capture_launch(&self, exec: &ExecShared, caller: &'static Location<'static>) -> Result<Begun> {
         let place = millpond_core::check::Place::Source(caller);

@@ -1,11 +1,12 @@
-//! Physical memory of all graphs of a device: what core's [`Backing`] decides is done here.
+//! The physical memory of all graphs of a device. Core's [`Backing`] decides; this file acts.
 //!
-//! Which chunk lies under which launch, and when it may change hands, is decided there; here are the driver's calls,
-//! one for each step. Nothing here waits for the device but [`wait`], which is called without any lock.
+//! `Backing` decides which chunk is under which launch, and when a chunk may go to another one. Here are the driver's
+//! calls, one for each step. Nothing here waits for the device except [`wait`], which is called without any lock.
 //!
-//! One lock guards it, from where a launch finds its memory bound to where the launch is known to use it: no other
-//! launch takes that memory in between. Who frees an output holds that allocation's lock and must not wait for
-//! launches, so frees are listed beside it ([`Frees`]) and learned of by the next who takes the lock.
+//! One lock guards it, from the time when a launch finds its memory bound until the launch is recorded as a user of it,
+//! so that no other launch takes that memory in between. A thread that frees an output holds that allocation's lock and
+//! must not wait for launches. So frees are listed beside the memory ([`Frees`]), and the next thread that takes the
+//! lock learns of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -25,18 +26,17 @@ use crate::pool::shell;
 use crate::state::context::Context;
 use crate::sync::ranks;
 
-/// What the graphs of a device use and reserve, in bytes (CUDA: `cudaDeviceGetGraphMemAttribute`).
+/// The memory that the graphs of a device use and reserve, in bytes (CUDA: `cudaDeviceGetGraphMemAttribute`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct GraphMemoryStatistics {
-    /// Physical memory bound to the addresses of some graph that is there; falls when memory is trimmed, not when it is
-    /// freed.
+    /// Physical memory bound to addresses of at least one existing graph. A trim reduces it; a free does not.
     pub used_bytes: u64,
-    /// The most that was used since the last reset.
+    /// The most bytes used since the last reset.
     pub used_high_bytes: u64,
-    /// Physical memory that is kept for graphs.
+    /// Physical memory held for graphs.
     pub reserved_bytes: u64,
-    /// The most that was reserved since the last reset.
+    /// The most bytes reserved since the last reset.
     pub reserved_high_bytes: u64,
 }
 
@@ -47,11 +47,11 @@ pub(crate) struct GraphMemory {
     granularity: u64,
     /// The driver's handle of each chunk.
     raw: Vec<Option<RawChunk>>,
-    /// Of each arena the end of the last launch there, of whichever instance.
+    /// The end of the last launch in each arena, by any instance.
     lasts: FxHashMap<ArenaKey, Option<Last>>,
 }
 
-/// Outputs of launches that were freed, and after which points, until the memory learns of it.
+/// The outputs of launches that were freed, and the points after which they are free, until the memory learns of them.
 #[derive(Debug, Default)]
 pub(crate) struct Frees {
     has_any: AtomicBool,
@@ -59,8 +59,7 @@ pub(crate) struct Frees {
 }
 
 impl Frees {
-    /// To be called before the lock of the allocation is given back: the next launch must not begin another life
-    /// before.
+    /// Adds a free. Call this while the allocation is locked: no launch may begin another lifetime before.
     pub(crate) fn push(&self, range: Range, after: Frontier) {
         let mut list = self.list.lock();
         list.push((range, after));
@@ -73,7 +72,7 @@ impl GraphMemory {
         Self { backing: Backing::new(granularity), granularity, raw: Vec::new(), lasts: FxHashMap::default() }
     }
 
-    /// Learns what was freed.
+    /// Learns of the listed frees.
     #[inline]
     pub(crate) fn learn_frees(&mut self, frees: &Frees) {
         if frees.has_any.load(Ordering::Acquire) {
@@ -88,31 +87,31 @@ impl GraphMemory {
         list.drain(..).for_each(|(range, after)| self.backing.freed(range, after));
     }
 
-    /// The last launch in an arena.
+    /// Returns the last launch in an arena.
     #[inline]
     pub(crate) fn last(&self, arena: ArenaKey) -> Option<&Last> {
         self.lasts.get(&arena)?.as_ref()
     }
 
-    /// Where the next launch finds the last one in an arena.
+    /// Returns the place of the last launch in an arena, for an update.
     #[inline]
     pub(crate) fn last_mut(&mut self, arena: ArenaKey) -> &mut Option<Last> {
         self.lasts.entry(arena).or_default()
     }
 
-    /// What [`bind`] returns where there is nothing to bind: the hot half. Waits for nothing; allocations' locks may be
-    /// held.
+    /// Returns the result of [`bind`](Self::bind) if there is nothing to bind: the hot half. Waits for nothing. Locks
+    /// of allocations may be held.
     #[inline]
     pub(crate) fn settled(&self, context: &Context, arenas: &[ArenaKey], knows: &impl Knows) -> Option<Frontier> {
         self.backing.settled(arenas, knows, &Asked(context))
     }
 
-    /// Binds memory to the arenas of a launch by a party that knows `knows`. Returns what the launching stream must be
-    /// made to wait for, on the device only: the order learns nothing of it. No allocation's lock may be held: pools
-    /// may have to give memory.
+    /// Binds memory to the arenas of a launch, for a launching stream that knows `knows`. Returns the points that the
+    /// stream must wait for, on the device only: they add nothing to the order. No allocation's lock may be held,
+    /// because pools may have to give memory.
     ///
-    /// The lock is to be kept until the launch is known to use the memory: else another thread's launch takes it for
-    /// idle.
+    /// Keep the lock until the launch is recorded as a user of the memory. Otherwise another thread's launch takes it
+    /// for idle.
     pub(crate) fn bind(
         &mut self,
         context: &Context,
@@ -127,14 +126,14 @@ impl GraphMemory {
         Ok(waits)
     }
 
-    /// A launch was made at `point`: what it freed of earlier ones, and the outputs that nothing was unfreed in the
-    /// place of, by their addresses.
+    /// Records a launch at `point`: the earlier outputs that it freed, and the addresses of its outputs where nothing
+    /// was unfreed before.
     pub(crate) fn launched(&mut self, arenas: &[ArenaKey], point: Point, freed: &[(Range, Point)], made: &[Range]) {
         freed.iter().for_each(|(range, point)| self.backing.freed(*range, *point));
         self.backing.launched(arenas, point, made.iter().copied());
     }
 
-    /// Takes the steps one by one; at the first that fails the rest is forgotten, and nothing is lost.
+    /// Takes the steps one by one. If one fails, the rest is discarded, and nothing is lost.
     fn apply(&mut self, context: &Context) -> Result<()> {
         while let Some(step) = self.backing.next_step().cloned() {
             if let Err(error) = self.step(context, step) {
@@ -174,13 +173,13 @@ impl GraphMemory {
         self.raw.get(chunk.index()).copied().flatten().ok_or_else(unknown)
     }
 
-    /// An arena is gone, and all work there has completed.
+    /// Removes an arena that is gone and whose work has completed.
     pub(crate) fn retire(&mut self, arena: ArenaKey) {
         self.backing.retire(arena);
         self.lasts.remove(&arena);
     }
 
-    /// Gives addresses back that no arena has, with what is mapped there. Whether the system took them.
+    /// Gives addresses that no arena has back to the system, with the memory mapped there. Returns `true` on success.
     pub(crate) fn give_back(&mut self, context: &Context, range: Range) -> bool {
         let is_vacant = self.backing.vacate(range) || (self.apply(context).is_ok() && self.backing.vacate(range));
         is_vacant && shell::unreserve_graph_addresses(context, range).is_ok()
@@ -197,12 +196,12 @@ impl GraphMemory {
     }
 }
 
-/// A chunk; what pools keep idle may be all it takes.
+/// Makes a chunk. If memory runs out, trims the pools and tries again.
 fn create(context: &Context, bytes: u64) -> millpond_driver::Result<RawChunk> {
     match context.driver.create(bytes) {
         Err(DriverError::OutOfMemory { .. }) => {
             context.pools().iter().for_each(|pool| {
-                // What a pool cannot give back now it keeps; the second try says whether it was enough.
+                // A pool keeps what it cannot give back now. The second try shows if the rest is enough.
                 let _ = pool.trim_to(0);
             });
             context.driver.create(bytes)
@@ -211,7 +210,7 @@ fn create(context: &Context, bytes: u64) -> millpond_driver::Result<RawChunk> {
     }
 }
 
-/// Asks the device what has completed, where the order does not say.
+/// Queries the device for completion if the order does not decide it.
 struct Asked<'c>(&'c Context);
 
 impl Completed for Asked<'_> {
@@ -221,9 +220,9 @@ impl Completed for Asked<'_> {
     }
 }
 
-/// Why a launch is not made.
+/// The reasons not to make a launch.
 pub(crate) enum Stopped {
-    /// Its memory is bound only once these points have completed: to be [waited for](wait) behind all locks, and tried
+    /// Its memory can be bound only once these points have completed. [Wait for them](wait) without any lock, and try
     /// again.
     Blocked(Blocked),
     Refused(Error),
@@ -241,12 +240,12 @@ impl From<DriverError> for Stopped {
     }
 }
 
-/// So long a launch waits at first for memory of its own, where it can share.
+/// The first limit of a launch's wait for memory of its own, if it could share instead.
 const PATIENCE: Duration = Duration::from_millis(5);
 
-/// Has the calling thread wait until a launch can be bound. No lock may be held that the work which it waits for could
-/// want, so none. Where it can do without it waits for some time only, four times as long each time that this was in
-/// vain: that work may itself wait for the calling thread.
+/// Blocks the calling thread until a launch can be bound. No lock may be held, because the work that it waits for could
+/// need it. If the launch can do without, the wait has a limit, four times as long after each wait in vain: that work
+/// may itself wait for the calling thread.
 pub(crate) fn wait(context: &Context, blocked: &Blocked) -> Result<()> {
     let driver = &*context.driver;
     let Some(in_vain) = blocked.in_vain else {
@@ -265,7 +264,7 @@ pub(crate) fn follow(context: &Context, raw: RawStream, waits: &Frontier) -> mil
     context.chains.each(waits, |chain| chain.wait(driver, raw))
 }
 
-/// Gives back what nothing needs.
+/// Gives unneeded memory back.
 pub(crate) fn trim(context: &Context) -> Result<()> {
     let mut memory = context.graphs.memory();
     let over = context.chains.poll(&*context.driver);

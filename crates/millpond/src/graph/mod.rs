@@ -1,38 +1,40 @@
-//! Graphs that own memory: built by hand or of what streams do, checked once, launched often.
+//! Graphs that own memory: built node by node or by capture, checked once, launched many times.
 //!
-//! [`Device::graph`](crate::Device::graph) and [`Stream::capture`](crate::Stream::capture) make a [`Graph`],
-//! [`Graph::instantiate`] an instance, [`GraphExec::launch`] runs that.
+//! [`Device::graph`](crate::Device::graph) and [`Stream::capture`](crate::Stream::capture) make a [`Graph`].
+//! [`Graph::instantiate`] makes an instance of it. [`GraphExec::launch`] runs the instance.
 
-// What is right is decided in `millpond_core::graph`; here graphs are built (by hand or by capture), get what their
-// nodes do, are bound to physical memory, and run.
+// `millpond_core::graph` decides what is right. This module builds graphs (by hand or by capture), keeps what their
+// nodes do, binds them to physical memory, and runs them.
 //
 // | file | one law |
 // |---|---|
-// | `address` | which alloc node an address means |
+// | `address` | the alloc node at an address |
 // | `arena` | the addresses that one graph has for itself |
-// | `attempt` | captures into a graph that is there |
+// | `attempt` | captures into an existing graph |
 // | `body` | a graph in the making: core's graph, and what each node does |
 // | `build` | [`Graph`]: building node by node |
 // | `capture` | captures in progress: a stream's calls become nodes |
-// | `captured` | what operations of a capturing stream do |
-// | `check` | whether a launch may be made |
+// | `captured` | the operations of a capturing stream |
+// | `check` | the checks of a launch |
 // | `events` | external event nodes of an instance: order at the precision of nodes |
 // | `exec` | [`GraphExec`]: an instance, its lanes and its outputs |
-// | `fault` | what is wrong with its order, in words |
-// | `found` | the memory that a launch has to do with |
-// | `gone` | addresses of arenas that are gone, until no work is left |
-// | `grant` | says that a graph has free nodes |
-// | `lane` | which lane each node runs on |
+// | `family` | the bodies of an instance: the graph's and its children's |
+// | `fault` | the text of faults in a graph's order |
+// | `found` | the memory that a launch uses and leaves live |
+// | `gone` | the addresses of arenas that are gone, until their work has completed |
+// | `grant` | the record that a graph has free nodes |
+// | `holder` | the holder of the addresses of a graph with memory nodes |
+// | `inside` | the node of a launch that did an act, for refusals |
+// | `lane` | the lane of each node |
 // | `last` | the end of a launch, for the next one |
 // | `launch` | a launch as one point of a stream: checked, submitted, recorded |
-// | `holder` | who has the addresses of a graph with memory nodes |
 // | `memory` | physical memory of all graphs of a device |
-// | `native_nodes` | what an instance is as a graph of the device's own |
-// | `outputs` | what launches leave and captures allocate, by every name |
-// | `program` | what an instance submits, in order, on which lane |
-// | `registry` | what the graphs of a device share |
-// | `submit` | a program goes to the driver, lane by lane |
-// | `traced` | what a trace says of graphs |
+// | `native_nodes` | an instance as a graph of the device's own |
+// | `outputs` | the memory that launches leave live and captures allocate, by every name |
+// | `program` | the work that an instance submits, in order, each part on its lane |
+// | `registry` | the state that the graphs of a device share |
+// | `submit` | the submission of a program to the driver, lane by lane |
+// | `traced` | the records of graphs in a trace |
 
 mod address;
 pub(crate) mod arena;

@@ -1,13 +1,14 @@
-//! What an instance is as a graph of the device's own.
+//! An instance as a graph of the device's own.
 //!
-//! Knows an instance's nodes and what they do; memory is bound before, by others, and no node of the device's graph
-//! allocates. Nodes that do nothing are left out where what comes after them can take over their edges. A fill that
-//! comes after one other fill and nothing else, of the bytes beside it and with the same value, is done by that one's
-//! node: what a small fill takes is the time of a node. Graphs with external event nodes are not made so: the device
-//! would look at those events when the nodes run, not at the launch.
+//! Depends on an instance's nodes and what they do. Memory is bound beforehand, elsewhere, and no node of the device's
+//! graph allocates. A node that does nothing is left out if later nodes can take over its edges. A memset that comes
+//! after one other memset and nothing else, of adjacent bytes and with the same value, is done by that one's node: the
+//! cost of a small memset is the cost of a node. Graphs with external event nodes are not made so: the device would
+//! read those events when the nodes run, not at the launch.
 //!
-//! Invariant **as-ordered**: between two nodes that work, the device's graph has a path where the instance has one, or
-//! they are one node; all that comes before a node's second fill comes before its first, or is that.
+//! Invariant **as-ordered**: between two nodes that do work, the device's graph has a path if the instance has one, or
+//! they are one node. Everything that comes before the second memset of a node comes before its first one, or is that
+//! one.
 
 use std::sync::Arc;
 
@@ -23,27 +24,28 @@ use crate::state::context::Context;
 use crate::stream::native::Native;
 use crate::stream::payload::Payload;
 
-/// A node that does nothing stays where it joins more edges than this: without it every node after it had them all.
+/// A node that does nothing is kept if it joins more edges than this: without it, every node after it would have them
+/// all.
 const JOINED_MAX: usize = 2;
 
-/// Fills are not joined to more bytes than this: a device writes them in about the time that a node takes.
+/// The most bytes of joined memsets: a device writes them in about the time that a node takes.
 const FILLED_MAX: u64 = 4 * MIB;
 
-/// Whether an instance is a graph of the device.
+/// Returns `true` if the device runs an instance as a graph of its own.
 pub(super) fn is_native(context: &Context, core: &CoreExec) -> bool {
     let summary = core.summary();
     summary.records.is_empty() && summary.waits.is_empty() && context.driver.has_graphs()
 }
 
-/// What an instance is as a graph of the device, yet to be made. Its own memory lies in `arenas`.
+/// Returns an instance as a graph of the device's own, to be made later. `arenas` contain the instance's own memory.
 pub(super) fn native_of(context: &Context, core: &CoreExec, body: &Body, arenas: &[Arc<Arena>]) -> Native {
     Native::planned(context, nodes(core, body, arenas))
 }
 
-/// The nodes that work, and their edges.
+/// Returns the nodes that do work, with their edges.
 fn nodes(core: &CoreExec, body: &Body, arenas: &[Arc<Arena>]) -> Vec<Node> {
     let mut nodes: Vec<Node> = Vec::with_capacity(core.nodes().len());
-    // Of each of the instance's nodes, those of the device's that stand for it.
+    // For each node of the instance, the nodes of the device's graph that stand for it.
     let mut stand: Vec<SmallVec<[u32; 2]>> = Vec::with_capacity(core.nodes().len());
     for node in core.nodes() {
         let before = node.dependencies.iter().flat_map(|dependency| stand[dependency.index()].iter().copied());
@@ -68,8 +70,8 @@ fn nodes(core: &CoreExec, body: &Body, arenas: &[Arc<Arena>]) -> Vec<Node> {
     nodes
 }
 
-/// Two fills as one: of bytes beside each other in one reservation of the graph's own, since a device need not fill
-/// across two.
+/// Joins two memsets of adjacent bytes in one reservation of the graph's own. A device need not support a memset across
+/// two reservations.
 fn filled_at_once(first: &NodeWork, second: &NodeWork, arenas: &[Arc<Arena>]) -> Option<NodeWork> {
     let (&NodeWork::Fill { at, bytes, value }, &NodeWork::Fill { at: beside, bytes: more, value: same }) =
         (first, second)

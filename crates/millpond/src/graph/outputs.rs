@@ -1,8 +1,8 @@
-//! What launches leave and what captures allocate, by every name that a program has for it.
+//! The memory that launches leave live and captures allocate, by every name that a program has for it.
 //!
-//! Each look and each removal takes a time that does not depend on how much else there is. Entries whose allocation is
-//! gone without notice are swept before a table grows. Numbers are given again when theirs are gone: an entry is an
-//! allocation's only where it points to that.
+//! Each lookup and each removal takes a time that does not depend on the number of entries. Entries whose allocation
+//! was dropped without notice are removed before a table grows. Numbers of dropped allocations are reused: an entry is
+//! an allocation's only if it points to that allocation.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Weak};
@@ -16,13 +16,13 @@ use crate::state::allocation::Allocation;
 use crate::state::origin::Origin;
 use crate::state::session::Session;
 
-/// An alloc node of a graph of the device.
+/// The name of an alloc node of a graph of the device.
 pub(super) type Key = (GraphId, GraphAllocId);
 
-/// Of so many alloc nodes it is known where their memory was freed after all instances of them are gone.
+/// The number of alloc nodes whose last free is known after all their instances are gone.
 const ENDED_KEPT: usize = 1 << 14;
 
-/// Where memory was freed last, of alloc nodes whose instances are gone: the newest so many.
+/// The last free of alloc nodes' memory whose instances are gone: the newest [`ENDED_KEPT`] of them.
 #[derive(Debug, Default)]
 struct Ended {
     freed: FxHashMap<Key, Use>,
@@ -47,9 +47,9 @@ impl Ended {
 #[derive(Debug)]
 struct Output {
     allocation: Weak<Allocation>,
-    /// Its address, the same for all its lives.
+    /// Its address, the same for all its lifetimes.
     start: u64,
-    /// Its alloc node; none where the instance has addresses of its own.
+    /// Its alloc node. `None` if the instance has addresses of its own.
     key: Option<Key>,
 }
 
@@ -57,14 +57,14 @@ struct Output {
 #[derive(Debug, Default)]
 pub(super) struct Outputs {
     by_number: FxHashMap<AllocId, Output>,
-    /// What an alloc node's memory is, as long as an instance has it.
+    /// The allocation of an alloc node, as long as an instance has it.
     by_key: FxHashMap<Key, AllocId>,
     by_address: BTreeSet<(u64, AllocId)>,
     ended: Ended,
 }
 
 impl Outputs {
-    /// An output that starts at `start`.
+    /// Adds an output whose memory starts at `start`.
     pub(super) fn enter(&mut self, allocation: &Arc<Allocation>, start: u64, key: Option<Key>) {
         if self.by_number.len() == self.by_number.capacity() {
             looked::at(self.by_number.len());
@@ -90,13 +90,13 @@ impl Outputs {
         self.by_number.get(self.by_key.get(&key)?).filter(|output| output.key == Some(key))?.allocation.upgrade()
     }
 
-    /// The alloc node of an output, by its number and where it is.
+    /// Returns the alloc node of an output, by the number and the pointer of its allocation.
     pub(super) fn key_of(&self, id: AllocId, at: *const Allocation) -> Option<Key> {
         let output = self.by_number.get(&id).filter(|output| output.allocation.as_ptr() == at)?;
         output.key.filter(|key| self.by_key.get(key) == Some(&id))
     }
 
-    /// Those that start at an address.
+    /// Returns the outputs that start at an address.
     pub(super) fn at(&self, address: u64) -> impl Iterator<Item = Arc<Allocation>> {
         let there = self.by_address.range((address, AllocId(0))..).take_while(move |(start, _)| *start == address);
         there.inspect(|_| looked::at(1)).filter_map(|(_, id)| self.find(*id))
@@ -107,7 +107,7 @@ impl Outputs {
         self.by_number.values().filter_map(|output| output.allocation.upgrade())
     }
 
-    /// No instance has this any more; where it was freed last, if it was launched.
+    /// Removes an output that no instance has any more. `freed` is its last free, if it was launched.
     pub(super) fn end(&mut self, id: AllocId, at: *const Allocation, freed: Option<Use>) {
         let key = self.key_of(id, at);
         if let (Some(key), Some(free)) = (key, freed) {
@@ -130,7 +130,7 @@ impl Outputs {
 #[derive(Debug, Default)]
 pub(super) struct CapturedMemory {
     by_number: FxHashMap<AllocId, Arc<Allocation>>,
-    /// By capture: addresses, and what was allocated there, by its place among the capture's allocations.
+    /// For each capture, its allocations by their address and their number in the capture.
     captures: FxHashMap<GraphId, BTreeMap<(u64, u32), AllocId>>,
 }
 
@@ -147,14 +147,15 @@ impl CapturedMemory {
         self.by_number.get(&id).cloned()
     }
 
-    /// What a capture has allocated at an address. Addresses serve again within it: the last allocation is meant.
+    /// Returns a capture's allocation at an address. Addresses are reused in a capture: the last allocation is
+    /// returned.
     pub(super) fn find_at(&self, capture: &Session, address: u64) -> Option<Arc<Allocation>> {
         let of_capture = self.captures.get(&capture.id)?;
         let (_, id) = of_capture.range((address, 0)..=(address, u32::MAX)).next_back()?;
         self.find(*id)
     }
 
-    /// Takes out what a capture has allocated.
+    /// Removes the allocations of a capture, and returns them.
     pub(super) fn leave(&mut self, capture: &Session) -> Vec<Arc<Allocation>> {
         let ids = self.captures.remove(&capture.id).unwrap_or_default();
         looked::at(ids.len());
@@ -162,7 +163,7 @@ impl CapturedMemory {
     }
 }
 
-/// How many entries the calling thread has looked at that were not named: for the test.
+/// Counts, for the tests, the entries that the calling thread examined without a name for them.
 mod looked {
     #[cfg(test)]
     thread_local!(pub(super) static ENTRIES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) });
@@ -196,7 +197,7 @@ mod tests {
         assert_eq!(ended.freed.get(&key(3)), Some(&free(4)), "the last time");
     }
 
-    /// Entries that are looked at in a program of so many outputs, and of so many allocations in a capture.
+    /// Returns the entries examined in a program with so many outputs, and so many allocations in a capture.
     fn looked_at(many: usize) -> usize {
         let device = crate::Device::host(crate::HostConfig::default()).unwrap();
         let (stream, pool) = (device.stream().unwrap(), device.default_pool());

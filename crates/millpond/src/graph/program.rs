@@ -1,8 +1,8 @@
-//! What an instance submits, in which order and on which lane.
+//! The work that an instance submits: the order, and the lane of each step.
 //!
-//! A *lane* is a queue of the driver (`lane.rs`); lane 0 is the launching stream itself, so that a graph of one chain
-//! costs what its work costs. An edge between lanes becomes an event and a wait, left out where the lane waits for
-//! something later already. Knows an instance's nodes and what they do.
+//! A *lane* is a queue of the driver (`lane.rs`). Lane 0 is the launching stream itself, so a graph of one chain costs
+//! no more than its work. An edge between lanes becomes an event and a wait. It is left out if the lane already waits
+//! for something later. Depends on an instance's nodes and what they do.
 //!
 //! Invariant **covered**: whenever a step runs, all steps that its node depends on have completed.
 
@@ -16,19 +16,19 @@ use crate::names::error::{Invalid, Result};
 use crate::state::context::Context;
 use crate::stream::payload::Payload;
 
-/// What a graph can be no wider than.
+/// The error text for a graph that is too wide.
 const TOO_WIDE: &str = "the graph has more than 16384 kernels, host functions and event waits without a path between \
                         any two of them, and each of those needs a queue of the device: add edges between them, or \
                         make several graphs of it";
 
-/// Where a node depends on more nodes, it is not looked for those among them that come before others.
+/// If a node depends on more nodes than this, the dependencies are not compared with each other.
 const COMPARED: usize = 16;
 
 /// One node's part of a launch.
 #[derive(Debug)]
 pub(crate) struct Step {
     pub(crate) lane: u32,
-    /// Events to wait for first.
+    /// The events to wait for first.
     pub(crate) waits: SmallVec<[u32; 2]>,
     pub(crate) payload: Payload,
     /// The event to record afterwards.
@@ -39,15 +39,15 @@ pub(crate) struct Step {
 #[derive(Debug, Default)]
 pub(crate) struct Program {
     pub(crate) steps: Vec<Step>,
-    /// How many lanes, the launching stream among them.
+    /// The number of lanes, including the launching stream.
     pub(crate) lanes: usize,
-    /// How many events.
+    /// The number of events.
     pub(crate) events: usize,
     /// The events that the launching stream waits for at the end.
     pub(crate) tails: Vec<u32>,
 }
 
-/// What a node was given to do, found by its path through child graphs.
+/// Returns the work of a node, found by its path through child graphs.
 fn find<'b>(body: &'b Body, origin: &[NodeId]) -> &'b Payload {
     let mut body = body;
     for node in origin {
@@ -60,7 +60,7 @@ fn find<'b>(body: &'b Body, origin: &[NodeId]) -> &'b Payload {
     &Payload::Nothing
 }
 
-/// What the node of an instance does.
+/// Returns the work of an instance's node.
 pub(super) fn payload(core: &CoreExec, body: &Body, node: &FlatNode) -> Payload {
     match find(body, &node.origin) {
         Payload::Late(late) => late.at(node, core),
@@ -69,7 +69,7 @@ pub(super) fn payload(core: &CoreExec, body: &Body, node: &FlatNode) -> Payload 
 }
 
 impl Program {
-    /// Makes what steps of foreign code are launched as.
+    /// Makes the device's objects that launches of foreign code need.
     pub(crate) fn prepare(&self, context: &Context) -> Result<()> {
         self.steps.iter().try_for_each(|step| match &step.payload {
             Payload::Foreign(foreign) => foreign.prepare(context),
@@ -77,7 +77,7 @@ impl Program {
         })
     }
 
-    /// The program of an instance.
+    /// Makes the program of an instance.
     pub(crate) fn new(context: &Context, core: &CoreExec, body: &Body) -> Result<Self> {
         let index = core.index();
         let mut lanes = Lanes::new(index);
@@ -87,9 +87,9 @@ impl Program {
             events += 1;
             events - 1
         };
-        // Of each closure that may be there more than once, the last node that runs it.
+        // The last node that runs each closure which may occur more than once.
         let mut runs: FxHashMap<usize, NodeId> = FxHashMap::default();
-        // Of each lane, the last step that looked at a node of it.
+        // The last step that examined a node of each lane.
         let mut looked: Vec<usize> = Vec::new();
         for (at, node) in core.nodes().iter().enumerate() {
             let payload = payload(core, body, node);
@@ -110,7 +110,7 @@ impl Program {
             };
             let mut waits = SmallVec::new();
             looked.resize(lanes.count(), usize::MAX);
-            // Of what one lane has, only the last is waited for.
+            // Of the nodes on one lane, only the last is waited for.
             for node in after.iter().rev() {
                 let other = lanes.of(*node);
                 let has_looked = std::mem::replace(&mut looked[other as usize], at) == at;
@@ -130,7 +130,7 @@ impl Program {
         Ok(program)
     }
 
-    /// The ends of lanes that the first lane does not know of yet: it waits for them at the end.
+    /// Adds the ends of lanes that the first lane does not come after yet: it waits for them at the end.
     fn add_tails(&mut self, index: &Index, lanes: &Lanes<'_>, mut new_event: impl FnMut() -> u32) {
         for last in (1..lanes.count()).filter_map(|lane| lanes.last(lane as u32)) {
             if !lanes.last(0).is_some_and(|end| index.reaches(last, end)) {

@@ -1,4 +1,4 @@
-//! What the graphs of a device share: numbers, captures in progress, memory that launches left live.
+//! The state that the graphs of a device share: numbers, captures in progress, memory that launches left live.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -27,15 +27,16 @@ use crate::state::session::Session;
 use crate::sync::ranks;
 use crate::trace::tracer::Tracer;
 
-/// So many spare ranges of addresses are kept.
+/// The most spare ranges of addresses.
 const SPARES: usize = 16;
 
-/// So many numbers are left to copies, and to graphs that are made at the same time.
+/// The numbers left for copies, and for graphs that are made at the same time.
 const NUMBERS_LEFT: u32 = 1 << 24;
 
-/// An instance, as a refusal asks it.
+/// An instance, for the lookup of a node in a refusal.
 pub(super) trait Launched: Send + Sync {
-    /// The node that did that to an allocation, if this instance's latest launch is that operation of that stream.
+    /// Returns the node that did an act on an allocation, if this instance's latest launch is that operation of the
+    /// stream.
     fn node_of(&self, graphs: &Graphs, launch: (StreamId, u64), act: Act, sought: Sought) -> Option<Side>;
 }
 
@@ -48,25 +49,25 @@ pub(crate) struct Graphs {
     pub(crate) frees: Frees,
     next_graph: AtomicU32,
     pub(crate) next_arena: AtomicU64,
-    /// The instances that there are; some are gone.
+    /// The instances. Some of the references are dead.
     pub(super) execs: Mutex<ranks::Table, Vec<Weak<dyn Launched>>>,
-    /// Whose addresses graphs have.
+    /// The arenas of the graphs.
     pub(super) arenas: Mutex<ranks::Table, Vec<Weak<Arena>>>,
-    /// How many captures are in progress; no call looks further where there are none.
+    /// The number of captures in progress. If it is 0, no call looks further.
     pub(crate) open: AtomicUsize,
     pub(crate) captures: Arc<Mutex<ranks::Captures, Recording>>,
-    /// Who counts them together with those of other devices.
+    /// The name of the counter that counts them together with those of other devices, if there is one.
     pub(super) counted_by: Option<Arc<str>>,
-    /// What launches leave live.
+    /// The memory that launches leave live.
     outputs: Mutex<ranks::Table, Outputs>,
-    /// What captures in progress have allocated.
+    /// The allocations of captures in progress.
     captured: Mutex<ranks::GraphOutputs, CapturedMemory>,
-    /// Which graph has the free node.
+    /// The graph that has the free node of each allocation.
     grants: Mutex<ranks::Table, FxHashMap<Key, Weak<Grant>>>,
-    /// Live memory of instances that are gone, for as long as the device has a handle. It refers to the device.
+    /// Live memory of instances that are gone, as long as the device has a handle. It refers to the device.
     orphans: Mutex<ranks::GraphOutputs, Option<FxHashMap<AllocId, Arc<Allocation>>>>,
     closing: Mutex<ranks::Table, GoneArenas>,
-    /// Addresses that arenas had, and what is mapped there, for arenas to come.
+    /// Addresses of former arenas, with the memory that is mapped there, for new arenas.
     spare: Mutex<ranks::Table, Vec<Range>>,
 }
 
@@ -92,7 +93,7 @@ impl Graphs {
         }
     }
 
-    /// The memory, past all frees.
+    /// Locks the graph memory, which first learns of all frees.
     #[inline]
     pub(crate) fn memory(&self) -> Guard<'_, GraphMemory> {
         let mut memory = lock(&self.memory);
@@ -100,7 +101,8 @@ impl Graphs {
         memory
     }
 
-    /// Refuses where numbers run out: two graphs with one number would be one to frees of their memory.
+    /// Refuses a new graph if numbers run out. Two graphs with one number would be taken for one when their memory is
+    /// freed.
     pub(crate) fn check_numbers(&self) -> Result<()> {
         match self.next_graph.load(Ordering::Relaxed) {
             made if made < u32::MAX - NUMBERS_LEFT => Ok(()),
@@ -112,11 +114,11 @@ impl Graphs {
         GraphId(self.next_graph.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A new arena.
+    /// Adds a new arena.
     pub(crate) fn enter_arena(&self, arena: &Arc<Arena>) {
         let mut arenas = lock(&self.arenas);
         if arenas.len() == arenas.capacity() {
-            // Before it grows, and not more often.
+            // Swept only before it grows.
             arenas.retain(|arena| arena.strong_count() > 0);
             let wanted = arenas.len() + 1;
             arenas.reserve(wanted);
@@ -124,37 +126,37 @@ impl Graphs {
         arenas.push(Arc::downgrade(arena));
     }
 
-    /// The memory of a life that a launch began, and that ended just now, is free after `after`. Its lock is held until
-    /// that is known: the next launch must not begin another life in between.
+    /// Records that the memory of a lifetime that a launch began, and that ended just now, is free after `after`. The
+    /// lifetime is locked until that is recorded: the next launch must not begin another one in between.
     pub(crate) fn freed(&self, allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>, after: Frontier) {
         self.frees.push(life.range, after);
         drop(life);
         self.take_orphan(allocation);
     }
 
-    /// An output of an instance is known by its number and its address from now on, and by its alloc node, unless its
+    /// Adds an output of an instance, by its number and its address. It is known by its alloc node too, unless its
     /// instance has addresses of its own.
     pub(crate) fn enter(&self, allocation: &Arc<Allocation>, key: Option<Key>) {
         let start = allocation.life().range.start;
         lock(&self.outputs).enter(allocation, start, key);
     }
 
-    /// The allocation of an alloc node, if an instance has it.
+    /// Returns the allocation of an alloc node, if an instance has it.
     pub(crate) fn named(&self, key: Key) -> Option<Arc<Allocation>> {
         lock(&self.outputs).named(key)
     }
 
-    /// The outputs of instances that start at an address.
+    /// Returns the outputs of instances that start at an address.
     pub(super) fn outputs_at(&self, address: u64) -> Vec<Arc<Allocation>> {
         lock(&self.outputs).at(address).collect()
     }
 
-    /// All outputs of instances.
+    /// Returns all outputs of instances.
     pub(super) fn outputs(&self) -> Vec<Arc<Allocation>> {
         lock(&self.outputs).all().collect()
     }
 
-    /// Why memory of an alloc node that is not live cannot be used or freed.
+    /// Makes the error for a use or free of an alloc node's memory that is not live.
     #[cold]
     pub(crate) fn not_live(&self, key: Key, later: Site) -> Error {
         let freed = lock(&self.outputs).ended(key);
@@ -169,10 +171,10 @@ impl Graphs {
         }
     }
 
-    /// The allocation that a name means on a stream.
+    /// Returns the allocation that a name means on a stream.
     pub(crate) fn resolve(&self, name: NodeName, later: Site) -> Result<Arc<Allocation>> {
         if name.is_symbolic() {
-            // To a stream it is memory that no launch has left.
+            // For a stream it is memory that no launch has left live.
             let mut finding = Finding::symbolic(&name.graph.to_string()).at(side(self.device, later));
             finding.kind = Kind::before_alloc(later.act);
             return Err(finding.into());
@@ -181,36 +183,36 @@ impl Graphs {
         self.named(key).ok_or_else(|| self.not_live(key, later))
     }
 
-    /// The alloc node of an output.
+    /// Returns the alloc node of an output.
     pub(crate) fn key_of(&self, allocation: &Allocation) -> Option<Key> {
         lock(&self.outputs).key_of(allocation.id, allocation)
     }
 
-    /// The allocation with this number, whichever life it has; of a capture, with the life that is meant.
+    /// Returns the allocation with this number, in any lifetime; of a capture, only in the lifetime `generation`.
     pub(crate) fn find(&self, id: AllocId, generation: u64) -> Result<Arc<Allocation>> {
         let known = lock(&self.outputs).find(id);
         let captured = || lock(&self.captured).find(id).filter(|it| it.life().generation == generation);
         known.or_else(captured).ok_or_else(|| Invalid::Stale.into())
     }
 
-    /// A capture has allocated: the memory is known by views and by its address until the capture ends.
+    /// Adds an allocation of a capture. Views and its address name the memory until the capture ends.
     pub(crate) fn enter_captured(&self, allocation: &Arc<Allocation>) {
         lock(&self.captured).enter(allocation);
     }
 
-    /// A capture has ended: what it allocated has names of the graph from now on.
+    /// Removes the allocations of a capture that has ended. From now on the graph's names are used.
     pub(crate) fn leave_captured(&self, session: &Session) {
         let ended = lock(&self.captured).leave(session);
-        // Behind the lock: the last reference to a session has the whole device with it.
+        // Dropped after the lock is released: the last reference to a session drops the whole device.
         drop(ended);
     }
 
-    /// An allocation of a capture in progress.
+    /// Returns an allocation of a capture in progress.
     pub(crate) fn find_open(&self, id: AllocId) -> Option<Arc<Allocation>> {
         lock(&self.captured).find(id)
     }
 
-    /// What a capture has allocated at this address and not freed.
+    /// Returns the last allocation at this address in a capture.
     pub(crate) fn find_captured(&self, session: &Session, address: u64) -> Option<Owned> {
         let allocation = lock(&self.captured).find_at(session, address)?;
         let generation = allocation.life().generation;
@@ -222,21 +224,21 @@ impl Graphs {
         Some(lock(&self.grants).get(&key)?.upgrade()?.graph)
     }
 
-    /// Adds the free node for an allocation to the graph of `who`, by `add`, which takes the graph that has one. Of two
-    /// threads one gets it.
+    /// Adds the free node for an allocation to the graph of `who`, by calling `add` with the graph that has a free node
+    /// already. If two threads call this, only one of them gets the free node.
     pub(super) fn grant<R, E>(
         &self,
         key: Key,
         who: &Arc<Grant>,
         add: impl FnOnce(Option<GraphId>) -> std::result::Result<R, E>,
     ) -> std::result::Result<R, E> {
-        // Dropped behind the lock: it writes to the trace if it is the last.
+        // Dropped after the lock is released: the last reference writes to the trace.
         let former;
         let mut grants = lock(&self.grants);
         former = grants.get(&key).and_then(Weak::upgrade);
         let added = add(former.as_ref().map(|former| former.graph))?;
         if grants.len() == grants.capacity() {
-            // Before it grows, and not more often: a graph has many free nodes.
+            // Swept only before it grows, because a graph has many free nodes.
             grants.retain(|_, grant| grant.strong_count() > 0);
         }
         grants.insert(key, Arc::downgrade(who));
@@ -251,10 +253,10 @@ impl Graphs {
         }
     }
 
-    /// An instance is gone; its live outputs stay for whoever frees them by hand.
+    /// Removes an instance that is gone. Its live outputs stay for an explicit free.
     pub(crate) fn leave(&self, outputs: impl Iterator<Item = Arc<Allocation>>) {
         let mut orphans = lock(&self.orphans);
-        // Asked under that lock: who frees one of them looks for it there afterwards.
+        // Read while the list is locked: a thread that frees an output looks for it there afterwards.
         let (live, mut gone): (Vec<_>, Vec<_>) = outputs.partition(|allocation| allocation.life().freed.is_none());
         match &mut *orphans {
             Some(orphans) => orphans.extend(live.into_iter().map(|it| (it.id, it))),
@@ -264,42 +266,42 @@ impl Graphs {
         self.end(gone);
     }
 
-    /// No instance has these any more, and they are freed.
+    /// Removes freed allocations that no instance has any more.
     fn end(&self, gone: Vec<Arc<Allocation>>) {
         let freed_of = |it: &Arc<Allocation>| {
             let life = it.life();
-            // The first life begins with the first launch.
+            // The first lifetime begins with the first launch.
             (it.id, Arc::as_ptr(it), life.freed.now().filter(|_| life.was_launched()))
         };
         let ended: Vec<(AllocId, *const Allocation, Option<Use>)> = gone.iter().map(freed_of).collect();
-        // Behind the locks: the last reference to an allocation has its arena with it.
+        // Dropped before the table is locked: the last reference to an allocation drops its arena.
         drop(gone);
         let mut outputs = lock(&self.outputs);
         ended.into_iter().for_each(|(id, at, freed)| outputs.end(id, at, freed));
     }
 
-    /// The device's last handle is gone: what no handle holds is never freed.
+    /// Drops what is left when the device's last handle is gone: memory that no handle holds is never freed.
     pub(crate) fn forget_orphans(&self) {
         let orphans = lock(&self.orphans).take();
         drop(orphans);
     }
 
-    /// An arena is gone.
+    /// Adds an arena that is gone.
     pub(crate) fn close(&self, context: &Context, arena: ArenaKey, ranges: Vec<Range>) {
         if lock(&self.closing).add(arena, ranges) {
             self.finish_closing(context);
         }
     }
 
-    /// Gives back what nothing uses any more. Never waits.
+    /// Gives back addresses that nothing uses any more. Never waits.
     pub(crate) fn finish_closing(&self, context: &Context) {
-        // Taken out before the device is asked: what is closed later may still be used.
+        // Taken out before the device is queried: arenas that are closed later may still be in use.
         let streams = context.in_flight.stream_indices();
         let closing = lock(&self.closing).take(streams);
         if closing.is_empty() {
             return;
         }
-        // Where a launch is being made: once more with the next.
+        // If a launch is in progress, this is tried again with the next arena.
         let memory = if context.is_idle() { self.memory.try_lock() } else { None };
         let Some(mut memory) = memory else { return lock(&self.closing).put_back(closing) };
         memory.learn_frees(&self.frees);
@@ -309,7 +311,7 @@ impl Graphs {
             spare.extend(ranges);
             context.memory_came_back();
         }
-        // The oldest go. What the system refuses stays.
+        // The oldest ranges are given back first. Those that the system refuses stay.
         let mut many = spare.len().saturating_sub(SPARES);
         spare.retain(|range| {
             let goes = many > 0 && memory.give_back(context, *range);
@@ -318,14 +320,14 @@ impl Graphs {
         });
     }
 
-    /// Spare addresses for at least `bytes`, if there are some: those that served last.
+    /// Returns spare addresses for at least `bytes`, if there are any: those that were used last.
     pub(super) fn take_spare(&self, bytes: u64) -> Option<Range> {
         let mut spare = lock(&self.spare);
         let at = spare.iter().rposition(|range| range.bytes >= bytes)?;
         Some(spare.remove(at))
     }
 
-    /// Lets spare addresses go that `give_back` gives back.
+    /// Drops the spare addresses that `give_back` gives back.
     pub(crate) fn trim_spare(&self, mut give_back: impl FnMut(Range) -> bool) {
         lock(&self.spare).retain(|range| !give_back(*range));
     }
@@ -340,7 +342,7 @@ impl Graphs {
     }
 }
 
-/// An output, if a launch left it live and nothing freed it.
+/// Returns an output if a launch left it live and nothing freed it.
 fn live(allocation: Arc<Allocation>) -> Option<Owned> {
     let life = allocation.life();
     let (is_live, generation, address) =
@@ -349,8 +351,8 @@ fn live(allocation: Arc<Allocation>) -> Option<Owned> {
     is_live.then_some(Owned { allocation, generation, address })
 }
 
-/// What a trace calls the memory of a graph that starts at `pointer` and is not live: its last life, or the alloc node
-/// that never had one.
+/// Returns the name in a trace of a graph's memory that starts at `pointer` and is not live: its last lifetime, or the
+/// alloc node that never had one.
 #[cold]
 pub(crate) fn freed_in_graphs(context: &Context, tracer: &Tracer, pointer: u64) -> Option<TracedMemory> {
     let had_life = context.graphs.outputs_at(pointer).into_iter().find_map(|allocation| {
@@ -365,7 +367,7 @@ pub(crate) fn freed_in_graphs(context: &Context, tracer: &Tracer, pointer: u64) 
     })
 }
 
-/// The live allocation of a graph that starts at `pointer`.
+/// Returns the live allocation of a graph that starts at `pointer`.
 #[cold]
 pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Result<Owned, Nearest> {
     if let Some(owned) = context.graphs.outputs_at(pointer).into_iter().find_map(live) {
@@ -374,12 +376,12 @@ pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Re
     let mut nearest = Nearest::Outside { nearest: None };
     for allocation in context.graphs.outputs() {
         let life = allocation.life();
-        // Before its first launch it has had no life.
+        // Before its first launch it has had no lifetime.
         if !life.range.contains(pointer) || !life.was_launched() {
             continue;
         }
         let described = allocation.describe(&life);
-        // Addresses serve again: what lives there is meant, before all that did.
+        // Addresses are reused: live memory is meant before memory that was live earlier.
         if life.freed.is_none() {
             return Err(Nearest::Inside { allocation: described, offset: pointer - life.range.start });
         }

@@ -1,11 +1,11 @@
-//! A program goes to the driver, lane by lane. Decides nothing.
+//! Submits a program to the driver, lane by lane. Decides nothing.
 //!
-//! Invariant **self-sufficient**: work that was submitted owns what it needs (closures, bytes), so that the instance,
-//! its graph and the device's last handle can go while it runs.
+//! Invariant **self-sufficient**: submitted work owns what it needs (closures, bytes), so that the instance, its graph
+//! and the device's last handle can be dropped while it runs.
 //!
-//! Invariant **rejoined**: whatever a launch has given to a lane comes before the launching stream's later work, even
-//! where the driver refused on the way. Where it refuses that as well, which a lost device does, the lane's work is
-//! known as side work: no thread takes the launch for over before it.
+//! Invariant **rejoined**: all work that a launch has submitted to a lane comes before the launching stream's later
+//! work, even if the driver refused a call in between. If the driver refuses that wait as well, as for a lost device,
+//! the lane's work is kept as side work: no thread takes the launch for completed before it.
 
 use std::sync::Arc;
 
@@ -22,18 +22,18 @@ use crate::state::stream::StreamShared;
 use crate::stream::kernel::Kernel;
 use crate::stream::payload::Payload;
 
-/// What became of a program.
+/// The result of a submission.
 pub(crate) enum Submitted {
-    /// The driver has all of it; what it recorded at the record nodes, in their order.
+    /// The driver has all of it. The value has the events that it recorded at the record nodes, in their order.
     Whole(Vec<DeviceEvent>),
-    /// The driver refused after some work was submitted, which runs.
+    /// The driver refused a call after some work was submitted, which runs.
     Part(Error),
-    /// The driver refused before anything was submitted.
+    /// The driver refused a call before anything was submitted.
     Nothing(Error),
 }
 
 impl ExecShared {
-    /// Gives the program to the driver.
+    /// Submits the program to the driver.
     pub(crate) fn submit(&self, stream: &StreamShared, run: &mut Run, waited: &Waited) -> Submitted {
         let raw = stream.raw;
         if let Some(native) = &self.native {
@@ -107,7 +107,7 @@ impl ExecShared {
         Ok(())
     }
 
-    /// The stream comes after what a lane has.
+    /// Makes the stream come after the work on a lane.
     #[cold]
     fn rejoin(&self, stream: &StreamShared, lane: RawStream) {
         let driver = &*self.context.driver;

@@ -1,7 +1,7 @@
-//! What a trace says of graphs: captures, nodes, instances, launches.
+//! The records of graphs in a trace: captures, nodes, instances, launches.
 //!
-//! A capture is in it as what its streams do. A node that was refused has a number there all the same, so that numbers
-//! are counted by what the program asked for.
+//! For a capture, the trace has the operations of its streams. A refused node has a number in the trace all the same,
+//! so that nodes are numbered by the calls of the program.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ use crate::state::access::Access as Declare;
 use crate::state::aliased::Job;
 use crate::trace::tracer::{Caller, NodeNumbers, TracedEvent, Tracer};
 
-/// An instance, as a trace names it: for as long as it is there, whatever it is updated from.
+/// The name of an instance in a trace. It stays the same when the instance is updated from another graph.
 #[derive(Debug)]
 pub(crate) struct TracedExec {
     tracer: Arc<Tracer>,
@@ -33,11 +33,11 @@ impl Drop for TracedExec {
     }
 }
 
-/// So many alloc nodes of graphs that are gone keep their numbers.
+/// The number of alloc nodes of graphs that are gone which keep their numbers.
 const GONE_MAX: usize = 1 << 16;
 
 impl NodeNumbers {
-    /// A graph is gone. What its launches left, and what was freed of it, can still be named.
+    /// Marks a graph as gone. Memory that its launches left, and memory of it that was freed, can still be named.
     fn close(&mut self, graph: GraphId) {
         let Some(numbers) = self.of.get(&graph) else { return };
         self.gone_numbers += numbers.len();
@@ -50,7 +50,7 @@ impl NodeNumbers {
 }
 
 impl Tracer {
-    /// An event node of a capture.
+    /// Traces an event node of a capture.
     #[cold]
     pub(crate) fn captured_event(&self, stream: StreamId, event: &TracedEvent, records: bool, place: Place) {
         let (event, stream) = (event.id, self.stream_id(stream));
@@ -63,7 +63,7 @@ impl Tracer {
         );
     }
 
-    /// A capture begins, of a new graph or behind some nodes of one that is there.
+    /// Traces the begin of a capture, of a new graph or after some nodes of an existing one.
     #[cold]
     pub(crate) fn capture_begun(
         &self,
@@ -92,13 +92,13 @@ impl Tracer {
         self.push(Place::Unknown, What::CaptureAbandon { stream: self.stream_id(stream) });
     }
 
-    /// A buffer of a capture's memory is dropped.
+    /// Traces the drop of a buffer of a capture's memory.
     #[cold]
     pub(crate) fn captured_drop(&self, graph: GraphId, alloc: GraphAllocId) {
         self.push(Place::Unknown, What::Drop { memory: self.alloc_node(graph, alloc) });
     }
 
-    /// An allocation in a capture: an alloc node's; or one that was refused.
+    /// Traces an allocation in a capture: an alloc node's, or a refused one.
     #[cold]
     pub(crate) fn captured_alloc(
         &self,
@@ -178,35 +178,35 @@ impl Tracer {
         self.push(place, What::GraphNode { graph, node, after, name: None });
     }
 
-    /// A node that was refused has a number in the trace all the same. `before` is how many nodes the graph had given
-    /// numbers to.
+    /// Traces a refused node. It has a number in the trace all the same. `before` is the count of node numbers that the
+    /// graph had given out.
     #[cold]
     pub(crate) fn refused_node(&self, graph: GraphId, before: u32, after: &[NodeId], node: NodeOp, place: Place) {
         self.node(graph, after, node, place);
         lock(&self.refused).entry(graph).or_default().push(before);
     }
 
-    /// The number of a node in the trace.
+    /// Returns the number of a node in the trace.
     fn node_number(&self, graph: GraphId, node: NodeId) -> NodeId {
         let refused = lock(&self.refused);
         let before = refused.get(&graph).map_or(0, |refused| refused.partition_point(|at| *at <= node.0));
         NodeId(node.0 + before as u32)
     }
 
-    /// What a node does to memory that the program declares.
+    /// Returns a node's operation on the memory that the program declares.
     #[cold]
     pub(crate) fn declared_node<A: Declare>(&self, graphs: &Graphs, (accesses, job): (&A, Job)) -> NodeOp {
         let accesses = self.declared(graphs, accesses);
         if job == Job::Copy { NodeOp::Copy(accesses) } else { NodeOp::Kernel(accesses) }
     }
 
-    /// The uses of a node of a graph.
+    /// Returns the uses of a graph's node.
     pub(crate) fn accesses(&self, graph: GraphId, accesses: &[NodeAccess]) -> SmallVec<[Access; 2]> {
         let memory = |access: &NodeAccess| self.node_memory(graph, access.memory);
         accesses.iter().map(|it| Access { memory: memory(it), act: it.act, part: it.part }).collect()
     }
 
-    /// What the trace calls memory that a node of a graph names.
+    /// Returns the name in the trace of memory that a node of a graph names.
     pub(crate) fn node_memory(&self, graph: GraphId, memory: NodeMemory) -> Memory {
         match memory {
             NodeMemory::Own(alloc) => self.alloc_node(graph, alloc),
@@ -219,7 +219,7 @@ impl Tracer {
         NodeOp::Child(self.graph_id(graph))
     }
 
-    /// A graph is instantiated: what stands for the instance.
+    /// Traces an instantiation. Returns the name of the instance.
     #[cold]
     pub(crate) fn exec(self: &Arc<Self>, graph: GraphId, auto_free_on_launch: bool) -> Arc<TracedExec> {
         let id = ExecId(self.shared.execs.fetch_add(1, Ordering::Relaxed));
@@ -227,7 +227,7 @@ impl Tracer {
         Arc::new(TracedExec { tracer: Arc::clone(self), id })
     }
 
-    /// An instance is updated from a graph.
+    /// Traces the update of an instance from a graph.
     #[cold]
     pub(crate) fn exec_updated(&self, exec: &TracedExec, graph: GraphId) {
         self.push(Place::Unknown, What::ExecUpdate { exec: exec.id, graph: self.graph_id(graph) });
@@ -238,7 +238,7 @@ impl Tracer {
         self.push(Place::Source(caller), What::GraphUpload { exec: exec.id, stream: self.stream_id(stream) });
     }
 
-    /// An instance is launched, and what it leaves live gets the names that the program knows.
+    /// Traces a launch of an instance. The memory that it leaves live gets the names that the program knows.
     #[cold]
     pub(crate) fn graph_launch(
         &self,

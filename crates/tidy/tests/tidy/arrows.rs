@@ -1,7 +1,7 @@
-//! Which file of a crate uses which, by the paths that it names; and circles among them.
+//! The arrows of a crate: a file uses another one if it names a path that leads there. Also finds circles of files.
 //!
-//! A path is followed through re-exports to the file that defines what it names. The root of a crate is not a part of
-//! this: it lists modules and re-exports. Methods are not seen: a call names no file.
+//! A path is followed through re-exports to the file that defines the name. The root of a crate is excluded: it lists
+//! modules and re-exports. Method calls are not seen, because they name no file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use crate::source::Source;
 /// A module as its path in the crate.
 pub(crate) type Module = Vec<String>;
 
-/// The files of a crate, and who uses whom.
+/// The files of a crate, each with the files that it uses.
 pub(crate) struct Arrows {
-    /// From a file to another, and one name that it takes from there.
+    /// For each file, the files that it uses, with one name that it takes from each.
     pub(crate) of: BTreeMap<Module, BTreeMap<Module, String>>,
 }
 
-/// A file with what it names.
+/// A file with the paths that it names.
 struct File<'s> {
     source: &'s Source,
     named: Vec<Named>,
@@ -25,7 +25,7 @@ struct File<'s> {
 
 struct Files<'s>(BTreeMap<Module, File<'s>>);
 
-/// The crate that a file of its `src` belongs to, and its path as a module there.
+/// Returns the crate of a file in `src`, and the file's path as a module.
 pub(crate) fn module_of(path: &str) -> Option<(&str, Module)> {
     let (crate_name, inside) = path.strip_prefix("crates/")?.split_once("/src/")?;
     let mut module: Module = inside.strip_suffix(".rs")?.split('/').map(str::to_owned).collect();
@@ -35,13 +35,13 @@ pub(crate) fn module_of(path: &str) -> Option<(&str, Module)> {
     Some((crate_name, module))
 }
 
-/// A module as it is written in lists.
+/// Returns a module as lists have it.
 pub(crate) fn text(module: &Module) -> String {
     module.join("/")
 }
 
 impl Arrows {
-    /// Of the files of one crate.
+    /// Finds the arrows of one crate.
     pub(crate) fn of_crate<'s>(crate_name: &str, sources: impl Iterator<Item = &'s Source>) -> Self {
         let files = sources.filter_map(|source| {
             let (name, module) = module_of(&source.path)?;
@@ -53,12 +53,13 @@ impl Arrows {
         Self { of: of.collect() }
     }
 
-    /// How many there are.
+    /// Returns the number of arrows.
     pub(crate) fn count(&self) -> usize {
         self.of.values().map(BTreeMap::len).sum()
     }
 
-    /// Files that use each other in a circle. A module with those below it is none: who declares a module knows it.
+    /// Returns the files that use each other in a circle. A module and its own submodules are no circle: it declares
+    /// them.
     pub(crate) fn circles(&self) -> Vec<BTreeSet<String>> {
         let mut found = Vec::new();
         let mut open = vec![self.of.keys().cloned().collect::<BTreeSet<Module>>()];
@@ -78,7 +79,7 @@ impl Arrows {
         found
     }
 
-    /// Sets of more than one file that all reach each other.
+    /// Returns the sets of more than one file that all reach each other.
     fn connected(&self, among: &BTreeSet<Module>) -> Vec<BTreeSet<Module>> {
         let mut left = among.clone();
         let mut found = Vec::new();
@@ -98,7 +99,7 @@ impl Arrows {
         self.of.get(from).is_some_and(|used| used.contains_key(to))
     }
 
-    /// What is reached from a file by steps among those.
+    /// Returns the files that are reached from a file by steps in `among`.
     fn reached(
         &self,
         from: &Module,
@@ -123,7 +124,7 @@ impl Files<'_> {
         let mut used = BTreeMap::new();
         for named in &self.0[module].named {
             let Some((target, rest)) = self.resolve(module, named, 0) else { continue };
-            // A module by itself is not used yet, and who declares a module may hand its names on.
+            // Naming a module alone is no use of it. A module may re-export the names of its submodules.
             let is_module = rest.is_empty() && named.alias.is_some();
             let is_handed_on = named.is_public && target.starts_with(module);
             if target != *module && !target.is_empty() && !is_module && !is_handed_on {
@@ -133,9 +134,9 @@ impl Files<'_> {
         used
     }
 
-    /// The file that a path ends in, and what it names there.
+    /// Returns the file that a path leads to, and the rest of the path in that file.
     fn resolve(&self, from: &Module, named: &Named, depth: usize) -> Option<(Module, Vec<String>)> {
-        // Names that stand for each other end somewhere in a crate that compiles; what is beyond this is not followed.
+        // In a crate that compiles, re-exports end somewhere. Longer chains are not followed.
         if depth > 8 {
             return None;
         }
@@ -164,7 +165,7 @@ impl Files<'_> {
         self.follow(at, rest, depth)
     }
 
-    /// From a module on, by names.
+    /// Follows names from a module on.
     fn follow(&self, mut at: Module, mut rest: &[String], depth: usize) -> Option<(Module, Vec<String>)> {
         while let Some((first, behind)) = rest.split_first() {
             let child = [at.as_slice(), std::slice::from_ref(first)].concat();
@@ -173,7 +174,7 @@ impl Files<'_> {
             }
             (at, rest) = (child, behind);
         }
-        // An inline module's text is in the file that it stands in.
+        // The text of an inline module is in the file that contains it.
         while !self.0.contains_key(&at) {
             at.pop()?;
         }
@@ -202,7 +203,7 @@ impl Files<'_> {
     }
 }
 
-/// The arrows among snippets, each a path below `crates/x/src/` and a text.
+/// Returns the arrows of snippets, each a path below `crates/x/src/` and a text.
 #[cfg(test)]
 pub(crate) fn of_snippets(snippets: &[(&str, &str)]) -> Arrows {
     let sources: Vec<Source> =

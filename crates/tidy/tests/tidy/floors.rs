@@ -1,16 +1,16 @@
-//! Floors of a crate's folders, and circles of files: there are none.
+//! Floors of a crate's folders, and circles of files: no arrow goes up, and there are no circles.
 
 use std::collections::BTreeSet;
 
 use crate::arrows::{Arrows, Module, of_snippets, text};
 use crate::{CRATES, FLOORS, root, source};
 
-/// The floor that a file belongs to, counted from the ground.
+/// Returns the floor of a file, counted from the ground.
 fn floor(floors: &[&[&str]], module: &Module) -> Option<usize> {
     floors.iter().position(|folders| folders.contains(&module[0].as_str()))
 }
 
-/// The arrows that go up, as `from -> to`, and files without a floor.
+/// Returns the arrows that go up, as `from -> to`, and the files without a floor.
 fn upward(floors: &[&[&str]], arrows: &Arrows) -> (BTreeSet<String>, Vec<String>) {
     let homeless = arrows.of.keys().filter(|module| floor(floors, module).is_none()).map(text).collect();
     let mut found = BTreeSet::new();
@@ -22,7 +22,7 @@ fn upward(floors: &[&[&str]], arrows: &Arrows) -> (BTreeSet<String>, Vec<String>
     (found, homeless)
 }
 
-/// Whether all files of a circle are on a floor of several folders.
+/// Returns `true` if all files of a circle are on one floor that has several folders.
 fn is_of_shared_floor(crate_name: &str, circle: &BTreeSet<String>) -> bool {
     let folders: BTreeSet<&str> = circle.iter().filter_map(|file| file.split('/').next()).collect();
     let is_home = |floor: &&&[&str]| floor.len() > 1 && folders.iter().all(|folder| floor.contains(folder));

@@ -1,4 +1,4 @@
-//! Who may use whom: the modules of core among each other, and the crates.
+//! The layers of modules in a crate, and the dependencies between crates.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use crate::source::{Finding, Source, line_of};
 use crate::{CRATES, LAYERS};
 use crate::{assert_clean, assert_found, assert_none, root, tree};
 
-/// A module of a crate whose modules are layered uses only those above it in the list.
+/// Finds uses of a module from a layer that is later in the list than the file's own.
 fn modules(source: &Source) -> Vec<Finding> {
     let found = LAYERS.iter().find_map(|(folder, layers)| Some((source.path.strip_prefix(folder)?, *layers)));
     let Some((inside, layers)) = found.filter(|(inside, _)| *inside != "lib.rs") else { return Vec::new() };
@@ -23,7 +23,7 @@ fn modules(source: &Source) -> Vec<Finding> {
     findings
 }
 
-/// The names that follow `prefix` directly, also those in a group, with their lines.
+/// Returns the names directly after `prefix`, those in a group included, with their lines.
 fn uses(source: &Source, prefix: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (at, _) in source.code.match_indices(prefix) {
@@ -37,7 +37,7 @@ fn uses(source: &Source, prefix: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The first name of each part of a group, up to the brace that closes it.
+/// Returns the first name of each part of a group, up to the brace that closes it.
 fn heads(group: &str) -> Vec<String> {
     let (mut names, mut depth, mut start) = (Vec::new(), 0, 0);
     for (at, byte) in group.bytes().enumerate() {
@@ -61,7 +61,7 @@ fn head(path: &str) -> String {
     path.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect()
 }
 
-/// The crates of ours that a manifest names as dependencies (not dev-dependencies, but for `core`).
+/// Returns the crates of ours that a manifest must not depend on. Dev-dependencies are checked for `core` only.
 fn crates(folder: &str, manifest: &str) -> Vec<String> {
     let Some((_, allowed)) = CRATES.iter().find(|(name, _)| *name == folder) else {
         return vec![format!("crates/{folder} is not in the list of crates")];
@@ -75,7 +75,7 @@ fn crates(folder: &str, manifest: &str) -> Vec<String> {
         }
         let is_dev = section.contains("dev-");
         let counts = section.contains("dependencies") && (folder == "core" || !is_dev);
-        // `[dependencies.name]` names it in the header, `name = ...` and `name.workspace = true` in a line.
+        // `[dependencies.name]` has the name in the header, `name = ...` and `name.workspace = true` have it in a line.
         let name = if line.starts_with('[') { section.rsplit('.').next().unwrap_or("") } else { line };
         let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_').unwrap_or(name.len());
         let ours = match &name[..end] {

@@ -1,4 +1,4 @@
-//! How locks are taken.
+//! Locks must have ranks.
 
 use crate::source::{Finding, Source, line_of, words};
 use crate::{assert_clean, assert_found, assert_none, tree};
@@ -6,8 +6,8 @@ use crate::{assert_clean, assert_found, assert_none, tree};
 /// The crates whose locks have ranks.
 const RANKED: &[&str] = &["millpond", "driver", "capi", "adaptor", "cudarc", "cuda-core", "interpose"];
 
-/// Where locks of the standard library may be: what ranked ones are made of, what tests compile over a scheduler of
-/// their own, and a kernel's, which is never waited for.
+/// The files that may have locks of the standard library: the ranked locks themselves, code that tests compile over a
+/// scheduler of their own, and a kernel's lock, which no thread waits for.
 const PLAIN: &[&str] = &[
     "crates/driver/src/biased_lock_sync.rs",
     "crates/driver/src/host/sync.rs",
@@ -15,7 +15,7 @@ const PLAIN: &[&str] = &[
     "crates/millpond/src/stream/kernel.rs",
 ];
 
-/// A lock of the standard library: `std::sync::Mutex`, or one of a list.
+/// Finds locks of the standard library: `std::sync::Mutex`, or one in a `use` list.
 fn plain(source: &Source) -> Vec<Finding> {
     let is_ranked = RANKED.iter().any(|name| source.path.starts_with(&format!("crates/{name}/src/")));
     if !is_ranked || PLAIN.contains(&source.path.as_str()) {

@@ -1,8 +1,8 @@
-//! The project's own rules over its source tree, held by `cargo test`.
+//! The project's own rules over its source tree, enforced by `cargo test`.
 //!
-//! This file is the rule book: what the rules are about stands at its head as data. Each rule is a function from
-//! a [`Source`] to findings, in a file of its own kind, and has two tests: the tree keeps it, and a bad snippet
-//! (a canary) breaks it. It knows no Rust grammar beyond where comments, strings and braces are.
+//! This file is the rule book: it opens with the data of the rules. Each rule is a function from a [`Source`] to
+//! findings, in a file for its kind. It has two tests: one that the tree keeps it, and one that a bad snippet (a
+//! canary) breaks it. The rules know Rust's grammar only as far as comments, strings and braces.
 
 mod arrows;
 mod floors;
@@ -20,7 +20,7 @@ use std::path::Path;
 
 use source::{Finding, Source};
 
-/// Folders whose modules are layered, bottom up: a module uses only those above it in its list.
+/// Folders whose modules are layered, bottom up: a module uses only the modules before it in its list.
 const LAYERS: &[(&str, &[&str])] = &[
     (
         "crates/core/src/",
@@ -56,8 +56,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("crates/capi/src/", &["callers", "words", "status", "tables", "calls", "torch"]),
 ];
 
-/// The floors of `crates/millpond`, bottom up: each uses only itself and those before it in this list. The folders of
-/// one floor use each other as they like.
+/// The floors of `crates/millpond`, bottom up: each uses only itself and the floors before it in this list. The folders
+/// of one floor may use each other.
 const FLOORS: &[&[&str]] = &[
     &["sync"],
     &["names"],
@@ -68,8 +68,8 @@ const FLOORS: &[&[&str]] = &[
     &["api"],
 ];
 
-/// The crates and which of ours each may depend on. Dev-dependencies are free, except that core has `reach` alone:
-/// that one depends on none of them.
+/// The crates, each with those of ours that it may depend on. Dev-dependencies are free, except that core has only
+/// `reach`, which depends on none of ours.
 const CRATES: &[(&str, &[&str])] = &[
     ("reach", &[]),
     ("core", &[]),
@@ -90,7 +90,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("tidy", &[]),
 ];
 
-/// Where `unsafe` may stand in a crate's `src`: whole folders, and single files.
+/// The folders and files of crates' `src` in which `unsafe` is allowed.
 const UNSAFE_ALLOWED: &[&str] = &[
     "crates/driver/src/",
     "crates/capi/src/",
@@ -110,21 +110,21 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/stress/src/preempt.rs",
 ];
 
-/// Most columns of a line.
+/// The maximal number of columns of a line.
 const COLUMNS: usize = 120;
 
-/// Words that may not stand in code, whole words only.
+/// Words that are forbidden in code, as whole words only.
 const BANNED_IN_CODE: &[&str] = &[concat!("to", "do!"), concat!("un", "implemented!"), concat!("db", "g!")];
 /// Parts of names that say nothing.
 const BANNED_IN_NAMES: &[&str] = &["Manager", "Helper", "utils"];
 /// Marks of unfinished work, in comments and code.
 const BANNED_MARKS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
-/// Paths of somebody's machine, anywhere in a file.
+/// Paths of one person's machine, anywhere in a file.
 const BANNED_PATHS: &[&str] =
     &[concat!("/wo", "rk/"), concat!("/ho", "me/"), concat!("/ro", "ot/"), concat!("../sha", "red")];
 
-/// Words of our own where the field has its own, the field's, and how often ours stand in the crates' `src`. That
-/// number only falls: whoever takes some out writes the new one here.
+/// Private words, the field's word for each, and how often the private word occurs in the crates' `src`. That number
+/// may only fall: a change that removes some updates it here.
 const PRIVATE_WORDS: &[(&str, &str, usize)] = &[
     ("is over", "has completed", 0),
     ("are over", "have completed", 0),
@@ -141,19 +141,19 @@ const PRIVATE_WORDS: &[(&str, &str, usize)] = &[
     ("everybody", "all streams, all threads", 0),
 ];
 
-/// Every `.rs` file of the tree, with the rule applied.
+/// Applies a rule to every `.rs` file of the tree.
 fn tree(rule: impl Fn(&Source) -> Vec<Finding>) -> Vec<Finding> {
     let sources = source::read_tree(&root());
     assert!(sources.len() > 10, "the tree has only {} Rust files: looked in the wrong place?", sources.len());
     sources.iter().flat_map(rule).collect()
 }
 
-/// The folder of the workspace.
+/// Returns the folder of the workspace.
 fn root() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
 }
 
-/// Fails with one line a finding.
+/// Fails if there are findings, with one line for each.
 #[track_caller]
 fn assert_none(findings: Vec<Finding>) {
     let text: String = findings.iter().map(|finding| format!("\n  {finding}")).collect();

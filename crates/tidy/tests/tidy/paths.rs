@@ -1,23 +1,23 @@
-//! The paths that a file names: the leaves of its `use` declarations, and those that stand in its code.
+//! The paths that a file names: the leaves of its `use` declarations, and the paths in its code.
 //!
-//! It knows where identifiers, braces and inline modules are, and no more grammar than that.
+//! Recognises identifiers, braces and inline modules, and no more grammar than that.
 
 use crate::source::{Source, closing_brace, words};
 
 /// A path that a file names.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Named {
-    /// Its names; `*` for all of a module.
+    /// Its names; `*` for all names of a module.
     pub(crate) segments: Vec<String>,
-    /// What the file calls it, where it is declared by `use`.
+    /// The file's own name for it, if `use` declares it.
     pub(crate) alias: Option<String>,
-    /// Whether others find it by that name.
+    /// `true` if other files can use that name.
     pub(crate) is_public: bool,
-    /// The inline modules that it stands in.
+    /// The inline modules around it.
     pub(crate) within: Vec<String>,
 }
 
-/// The paths of a file outside its tests.
+/// Returns the paths of a file outside its tests.
 pub(crate) fn named(source: &Source) -> Vec<Named> {
     let mut code = without_tests(source).into_bytes();
     let inline = inline_modules(std::str::from_utf8(&code).expect("blanked code is ASCII"));
@@ -41,7 +41,7 @@ pub(crate) fn named(source: &Source) -> Vec<Named> {
     found
 }
 
-/// Whether a file defines an item of this name.
+/// Returns `true` if a file defines an item of this name.
 pub(crate) fn defines(source: &Source, name: &str) -> bool {
     let kinds = ["fn", "struct", "enum", "union", "trait", "type", "const", "static", "macro_rules!"];
     words(&source.code, name).any(|at| {
@@ -50,7 +50,7 @@ pub(crate) fn defines(source: &Source, name: &str) -> bool {
     })
 }
 
-/// The code with the lines of its tests blanked.
+/// Returns the code, with the lines of its tests blanked.
 fn without_tests(source: &Source) -> String {
     let tests = source.test_lines();
     let mut code = source.code.clone().into_bytes();
@@ -65,7 +65,7 @@ fn without_tests(source: &Source) -> String {
     String::from_utf8(code).expect("blanked code is ASCII")
 }
 
-/// The modules whose text is in the file itself: from where to where, and their names.
+/// Returns the start, the end and the name of each module whose text is in the file itself.
 fn inline_modules(code: &str) -> Vec<(usize, usize, String)> {
     let mut found = Vec::new();
     for at in words(code, "mod") {
@@ -84,7 +84,7 @@ fn closing_brace_from(code: &str, open: usize) -> usize {
     open + closing_brace(&code[open..], 0)
 }
 
-/// The leaves of a tree of `use`: their paths, and what each is called.
+/// Returns the leaves of a `use` tree: their paths, and the file's name for each.
 fn leaves(tree: &str) -> Vec<(Vec<String>, String)> {
     let tree = tree.trim();
     let Some(open) = tree.find('{') else {
@@ -102,7 +102,7 @@ fn leaves(tree: &str) -> Vec<(Vec<String>, String)> {
     parts(group).into_iter().flat_map(|part| leaves(&format!("{before}{}", part.trim()))).collect()
 }
 
-/// The parts of a group, at its commas.
+/// Splits a group at its commas.
 fn parts(group: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut start) = (Vec::new(), 0, 0);
     for (at, byte) in group.bytes().enumerate() {
@@ -121,7 +121,7 @@ fn parts(group: &str) -> Vec<&str> {
     parts
 }
 
-/// Paths of two names or more that stand in code, and where.
+/// Returns the paths of two names or more in code, with their positions.
 fn in_code(code: &str) -> Vec<(usize, Vec<String>)> {
     let mut found = Vec::new();
     let mut at = 0;
@@ -149,7 +149,7 @@ fn in_code(code: &str) -> Vec<(usize, Vec<String>)> {
     found
 }
 
-/// The name that a text begins with.
+/// Returns the name that a text begins with.
 fn head(text: &str) -> &str {
     let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(text.len());
     &text[..end]

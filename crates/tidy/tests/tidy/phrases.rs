@@ -1,9 +1,9 @@
-//! Words of our own for things that the field has words for: they are counted, and the count only falls.
+//! Private words for things that the field has words for: they are counted, and the count may only fall.
 
 use crate::source::{self, words};
 use crate::{PRIVATE_WORDS, root};
 
-/// How often a word stands in a text, capital or not.
+/// Counts a word in a text, in upper and lower case.
 fn count(text: &str, word: &str) -> usize {
     words(&text.to_lowercase(), word).count()
 }

@@ -1,4 +1,4 @@
-//! What every published crate has, and that it is whole by itself: nothing that it compiles lies outside of it.
+//! Rules for published crates: each has what a registry needs, and is complete: it compiles nothing outside its folder.
 
 use std::fs;
 use std::path::Path;
@@ -18,11 +18,11 @@ const NEEDED: &[&str] = &[
     "[package.metadata.docs.rs]",
 ];
 
-/// Files that lie outside of what is packed: a path that climbs above the crate's folder.
+/// Finds files outside of the package: paths that climb above the crate's folder.
 fn outside(source: &Source) -> Vec<Finding> {
     let mut parts = source.path.split('/');
     let is_crate = parts.next() == Some("crates") && parts.next().is_some();
-    // How many folders of the crate the file is in.
+    // The depth of the file in the crate's folder.
     let depth = parts.count().saturating_sub(1);
     let mut findings = Vec::new();
     for (at, _) in source.text.match_indices(concat!("include_", "str!(")).filter(|_| is_crate) {
@@ -34,7 +34,7 @@ fn outside(source: &Source) -> Vec<Finding> {
     findings
 }
 
-/// The crates that are published: those whose manifest does not say otherwise, with it.
+/// Returns the published crates with their manifests: those without `publish = false`.
 fn published() -> Vec<(String, String)> {
     let folders = fs::read_dir(root().join("crates")).expect("crates/ is there").flatten();
     let read = |it: fs::DirEntry| {
@@ -44,7 +44,7 @@ fn published() -> Vec<(String, String)> {
     folders.filter_map(read).collect()
 }
 
-/// The tests that a manifest leaves out of what is packed.
+/// Returns `true` for a test that its manifest excludes from the package.
 fn is_excluded(path: &str, crates: &[(String, String)]) -> bool {
     let inside = |name: &str| path.strip_prefix("crates/")?.strip_prefix(name)?.strip_prefix('/').map(str::to_owned);
     crates.iter().any(|(name, manifest)| {

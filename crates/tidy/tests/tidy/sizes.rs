@@ -4,7 +4,7 @@ use crate::COLUMNS;
 use crate::source::{Finding, Source};
 use crate::{assert_clean, assert_found, assert_none, tree};
 
-/// A file opens with `//!` and a sentence.
+/// Finds a file that does not open with `//!` and a sentence.
 fn header(source: &Source) -> Vec<Finding> {
     let first = source.text.lines().next().unwrap_or("");
     let good = first.strip_prefix("//! ").is_some_and(|sentence| !sentence.trim().is_empty());

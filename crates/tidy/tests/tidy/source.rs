@@ -1,12 +1,12 @@
-//! A Rust file taken apart just far enough: code with comments and strings blanked, and the comments alone.
+//! A Rust file split into two views: its code with comments and strings blanked, and its comments alone.
 //!
-//! Both views have the same lines and columns (in bytes) as the file itself.
+//! Both views have the same lines and columns (in bytes) as the file.
 
 use std::fmt;
 use std::fs;
 use std::path::Path;
 
-/// A rule broken at a place.
+/// A broken rule at a place.
 #[derive(Debug)]
 pub(crate) struct Finding {
     path: String,
@@ -22,35 +22,35 @@ impl fmt::Display for Finding {
 
 /// One file.
 pub(crate) struct Source {
-    /// From the workspace's folder, with `/`.
+    /// The path from the workspace's folder, with `/`.
     pub(crate) path: String,
-    /// As it is.
+    /// The unchanged text.
     pub(crate) text: String,
-    /// Without comments and the insides of strings (spaces instead).
+    /// The text with comments and the contents of strings replaced by spaces.
     pub(crate) code: String,
-    /// Without everything else.
+    /// The text with everything except comments replaced by spaces.
     pub(crate) comments: String,
 }
 
 impl Source {
-    /// Takes a file apart.
+    /// Splits a file into its views.
     pub(crate) fn new(path: &str, text: &str) -> Self {
         let (code, comments) = split(text);
         Self { path: path.to_owned(), text: text.to_owned(), code, comments }
     }
 
-    /// A finding at a line, counted from 1.
+    /// Makes a finding at a line, counted from 1.
     pub(crate) fn finding(&self, line: usize, what: impl Into<String>) -> Finding {
         Finding { path: self.path.clone(), line, what: what.into() }
     }
 
-    /// The lines of code, numbered from 1.
+    /// Returns the lines of code, numbered from 1.
     pub(crate) fn code_lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.code.lines().enumerate().map(|(index, line)| (index + 1, line))
     }
 
-    /// Which lines (index 0 is line 1) belong to tests: everything in test and bench folders, files named
-    /// `tests.rs`, and modules under `#[cfg(test)]`.
+    /// Returns `true` for each line (index 0 is line 1) that belongs to tests: everything in test and bench folders,
+    /// files named `tests.rs`, and modules under `#[cfg(test)]`.
     pub(crate) fn test_lines(&self) -> Vec<bool> {
         let whole = ["/tests/", "/benches/", "/tests.rs"].iter().any(|part| self.path.contains(part));
         let mut lines = vec![whole; self.text.lines().count()];
@@ -66,12 +66,12 @@ impl Source {
     }
 }
 
-/// The line, counted from 1, of a byte offset.
+/// Returns the line, counted from 1, of a byte offset.
 pub(crate) fn line_of(text: &str, at: usize) -> usize {
     text.as_bytes()[..at].iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
-/// The offset of the brace that closes the one at `open`, in blanked code; the end where there is none.
+/// Returns the offset of the brace that closes the one at `open`, in blanked code, or the end if there is none.
 pub(crate) fn closing_brace(code: &str, open: usize) -> usize {
     let mut depth = 0;
     for (at, byte) in code.bytes().enumerate().skip(open) {
@@ -87,7 +87,7 @@ pub(crate) fn closing_brace(code: &str, open: usize) -> usize {
     code.len()
 }
 
-/// Where `word` stands in blanked code as a whole word.
+/// Returns the offsets of `word` in blanked code, as a whole word.
 pub(crate) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let part_of_name = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b'_');
     let bytes = code.as_bytes();
@@ -97,7 +97,7 @@ pub(crate) fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = us
     })
 }
 
-/// Every Rust file of the workspace's crates and of the fuzz targets.
+/// Reads every Rust file of the workspace's crates and of the fuzz targets.
 pub(crate) fn read_tree(root: &Path) -> Vec<Source> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(root.join("crates")).expect("crates/ is there").flatten() {
@@ -126,7 +126,7 @@ fn collect(folder: &Path, paths: &mut Vec<std::path::PathBuf>) {
     }
 }
 
-/// What a byte belongs to.
+/// The kind of a byte.
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
     Code,
@@ -134,7 +134,7 @@ enum Kind {
     Text,
 }
 
-/// The two views of a file.
+/// Returns the two views of a file.
 fn split(text: &str) -> (String, String) {
     let bytes = text.as_bytes();
     let mut kinds = vec![Kind::Code; bytes.len()];
@@ -155,7 +155,7 @@ fn split(text: &str) -> (String, String) {
     (view(Kind::Code), view(Kind::Comment))
 }
 
-/// The end and kind of what starts at `at`.
+/// Returns the end and the kind of the token at `at`.
 fn token(bytes: &[u8], at: usize) -> (usize, Kind) {
     let rest = &bytes[at..];
     let in_name = at > 0 && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_');
@@ -211,7 +211,7 @@ fn quoted_length(rest: &[u8], quote: u8) -> usize {
     rest.len()
 }
 
-/// A raw string whose prefix (`r`, `br`) has `prefix` bytes; a raw name such as `r#type` is code.
+/// Measures a raw string whose prefix (`r`, `br`) has `prefix` bytes. A raw name such as `r#type` is code.
 fn raw_string(bytes: &[u8], at: usize, prefix: usize) -> (usize, Kind) {
     let hashes = bytes[at + prefix..].iter().take_while(|&&byte| byte == b'#').count();
     let open = at + prefix + hashes;

@@ -1,14 +1,14 @@
-//! Where `unsafe` may stand, and that each use says why it is right.
+//! `unsafe` is allowed only in some files, and each use has its reason.
 
 use crate::UNSAFE_ALLOWED;
 use crate::source::{Finding, Source, line_of, words};
 use crate::{assert_clean, assert_found, assert_none, tree};
 
-/// How many lines above an unsafe block its reason may begin.
+/// The number of lines above an unsafe block within which its reason must begin.
 const REASON_WITHIN: usize = 10;
 
-/// `unsafe` stands only where it may. A function that is declared unsafe only hands a promise on (what it does with it
-/// needs a block), and tests, benches and examples call such functions of the API: both are free.
+/// Finds `unsafe` outside the files that may have it. An unsafe function passes a promise on to its callers (its body
+/// needs a block for what it does), and tests, benches and examples call such functions of the API: both are allowed.
 fn place(source: &Source) -> Vec<Finding> {
     if !source.path.contains("/src/") || UNSAFE_ALLOWED.iter().any(|allowed| source.path.starts_with(allowed)) {
         return Vec::new();
@@ -18,7 +18,7 @@ fn place(source: &Source) -> Vec<Finding> {
     lines.map(|line| source.finding(line, "`unsafe` outside the files that may have it")).collect()
 }
 
-/// Every unsafe block and unsafe impl has a comment with its reason close above, or first thing inside.
+/// Finds unsafe blocks and unsafe impls without a comment with the reason close above, or first inside.
 fn reason(source: &Source) -> Vec<Finding> {
     let comments: Vec<&str> = source.comments.lines().collect();
     let mut findings = Vec::new();

@@ -1,10 +1,10 @@
-//! Words that may not stand in the tree: unfinished work, hidden panics, empty names, somebody's machine.
+//! Words that are forbidden in the tree: unfinished work, hidden panics, empty names, paths of one machine.
 
 use crate::source::{Finding, Source, words};
 use crate::{BANNED_IN_CODE, BANNED_IN_NAMES, BANNED_MARKS, BANNED_PATHS};
 use crate::{assert_clean, assert_found, assert_none, tree};
 
-/// No unfinished work and no hidden panics in code.
+/// Finds unfinished work and hidden panics in code.
 fn code(source: &Source) -> Vec<Finding> {
     let tests = source.test_lines();
     let mut findings = Vec::new();
@@ -19,7 +19,7 @@ fn code(source: &Source) -> Vec<Finding> {
     findings
 }
 
-/// No names that say nothing.
+/// Finds names that say nothing.
 fn names(source: &Source) -> Vec<Finding> {
     let found = |code: &str| BANNED_IN_NAMES.iter().find(|word| code.contains(**word));
     let lines = source.code_lines().filter_map(|(line, code)| found(code).map(|word| (line, word)));
@@ -30,7 +30,7 @@ fn names(source: &Source) -> Vec<Finding> {
     findings
 }
 
-/// No marks of unfinished work.
+/// Finds marks of unfinished work.
 fn marks(source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, (code, comment)) in source.code.lines().zip(source.comments.lines()).enumerate() {
@@ -43,7 +43,7 @@ fn marks(source: &Source) -> Vec<Finding> {
     findings
 }
 
-/// No path of somebody's machine.
+/// Finds paths of one machine.
 fn paths(source: &Source) -> Vec<Finding> {
     let found = |line: &str| BANNED_PATHS.iter().find(|path| line.contains(**path));
     let lines = source.text.lines().enumerate();
@@ -51,7 +51,7 @@ fn paths(source: &Source) -> Vec<Finding> {
     bad.map(|(line, path)| source.finding(line, format!("`{path}` is a path of one machine"))).collect()
 }
 
-/// Source is ASCII, so that it reads the same everywhere; other characters are written as escapes.
+/// Finds characters outside ASCII. Source is ASCII, so that it reads the same everywhere; others are escaped.
 fn ascii(source: &Source) -> Vec<Finding> {
     let lines = source.text.lines().enumerate();
     let bad = lines.filter(|(_, line)| !line.is_ascii());
