@@ -68,7 +68,7 @@ impl Before {
 pub(super) struct Captured {
     pub(super) graph: Graph,
     pub(super) held: Held,
-    /// Whether it is a copy of a graph that is there, which it takes the place of where it ends well.
+    /// `true` if it is a copy of an existing graph. It replaces that graph once the capture has ended well.
     pub(super) is_copy: bool,
 }
 

@@ -313,7 +313,8 @@ impl<T: AsMut<Graph>> Ended<T> {
     }
 }
 
-/// The captures that have not ended, each with its graph, which its owner keeps more beside: see the module.
+/// The captures that have not ended, each with its graph: see the module. `T` has the graph and what its owner keeps with
+/// it.
 #[derive(Debug)]
 pub struct Captures<T> {
     begun: u64,

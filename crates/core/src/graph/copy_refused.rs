@@ -6,7 +6,7 @@ use super::fault::NodeSite;
 use super::node::GraphId;
 use crate::op::{Names, Place, Thing};
 
-/// What was asked of a graph with memory nodes and fixed addresses.
+/// A request to a graph with memory nodes and fixed addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Asked {
@@ -26,7 +26,7 @@ pub enum Asked {
     MemoryNode,
 }
 
-/// Who has its addresses.
+/// The holder of a graph's fixed addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holder {
     /// An instance that was made there.
@@ -42,14 +42,14 @@ pub struct CopyRefused {
     pub graph: GraphId,
     /// Its first memory node.
     pub node: NodeSite,
-    /// What was asked.
+    /// The request.
     pub asked: Asked,
-    /// Who has its addresses, if anyone has.
+    /// The holder of its addresses, if there is one.
     pub holder: Option<Holder>,
 }
 
 impl CopyRefused {
-    /// What is wrong, in one sentence; places and graphs as the program calls them.
+    /// Returns the refusal as one sentence, with the program's names for places and graphs.
     pub fn sentence(&self, names: &Names) -> String {
         let graph = names.title(Thing::Graph(self.graph));
         let what = match self.asked {
@@ -76,7 +76,7 @@ impl CopyRefused {
         format!("{graph} cannot {what}: its {node} is a memory node at a fixed address{holder}")
     }
 
-    /// What to do instead.
+    /// Returns what the program can do instead.
     pub fn help(&self) -> &'static str {
         match (self.asked, self.holder) {
             (Asked::Captured, _) => "launch it outside of the capture, or build the graph with symbolic addresses",

@@ -75,7 +75,7 @@ impl From<StreamKind> for StreamRole {
     }
 }
 
-/// What an event stands for.
+/// The kind of a record of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum EventKind {
     /// All work before the record has completed.
@@ -186,7 +186,7 @@ pub enum What {
         stream: StreamId,
         /// In a capture: a node that records the event at each launch (`cudaEventRecordExternal`).
         external: bool,
-        /// What it stands for.
+        /// The kind of the record.
         kind: EventKind,
     },
     /// Later work of a stream waits for the event's latest record. Without a record it is not a wait

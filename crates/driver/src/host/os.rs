@@ -72,7 +72,7 @@ pub(super) unsafe fn protect(at: u64, bytes: usize, allowed: bool) -> Result<()>
 /// access.
 const TMPFS: u64 = 0x0102_1994;
 
-/// Makes a memory file that only this user may open and nobody may execute. On systems without that seal it is made
+/// Makes a memory file that only this user may open, and that is not executable. On systems without that seal it is made
 /// without.
 fn create_file(name: &str) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

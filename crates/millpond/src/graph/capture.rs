@@ -191,7 +191,7 @@ impl Recording {
         Ok(())
     }
 
-    /// What a node does is known now. Where that went wrong the capture is invalid.
+    /// Keeps the payload of a node, which is known now. An error invalidates the capture.
     fn keep(&mut self, session: &Session, node: NodeId, seen: Result<Payload>) -> Result<()> {
         match (seen, self.captures.graph_mut(session.capture)) {
             (Ok(payload), Some((open, _))) => open.body.keep(node, payload),

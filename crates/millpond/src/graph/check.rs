@@ -17,7 +17,7 @@ use super::last::Lasts;
 use super::memory::GraphMemory;
 use crate::names::error::{Error, Invalid, Result};
 use crate::names::stream_names::side;
-use crate::state::allocation::{Allocation, Life, site};
+use crate::state::allocation::{Life, site};
 use crate::state::stream::{State, StreamShared};
 
 /// The locked lifetimes of the found allocations.
@@ -249,9 +249,9 @@ impl Judged<'_, '_> {
                 within(refused, outside.site())
             }
             _ => {
-                let is_it = |allocation: &Arc<Allocation>| matches!(&outside.whose, Whose::Held(held) if Arc::ptr_eq(held, allocation));
-                let output =
-                    self.of_role(|role| matches!(role, Role::Output(at) if is_it(&self.exec.outputs[at].allocation)));
+                let Whose::Held(held) = &outside.whose else { return Invalid::Stale.into() };
+                let is_it = |at: usize| Arc::ptr_eq(held, &self.exec.outputs[at].allocation);
+                let output = self.of_role(|role| matches!(role, Role::Output(at) if is_it(at)));
                 let Some((found, life)) = output else { return Invalid::Stale.into() };
                 let by_itself = || {
                     let free = Use { point: self.state.chain.last(), site: self.later(Act::Free) };

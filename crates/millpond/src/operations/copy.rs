@@ -124,7 +124,7 @@ impl Stream {
     /// Copies between device memory, in stream order (CUDA: `cudaMemcpyAsync`, device to device).
     ///
     /// # Errors
-    /// [`Invalid::Length`] where the two sides differ, [`Invalid::Overlap`] where they overlap; else as for
+    /// [`Invalid::Length`] if the two sizes differ; a violation if the two sides overlap; otherwise as for
     /// [`launch`](Self::launch).
     #[track_caller]
     pub fn copy<T: Pod>(&self, from: Read<'_, T>, to: Write<'_, T>) -> Result<()> {

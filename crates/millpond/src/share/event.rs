@@ -193,7 +193,7 @@ impl Opened {
         }
     }
 
-    /// What follows once the exporter has said something, or is gone: then the device may wait for the event.
+    /// Continues once the exporter has answered or is gone: the device may then wait for the event.
     fn receive(&mut self) -> std::result::Result<Option<Closing>, Nothing> {
         let received = self.line.receive();
         if let Ok(Received::Nothing) = received {

@@ -279,7 +279,7 @@ impl Life {
         self.history.born().point.seq > 0
     }
 
-    /// Whether it is this life that lives.
+    /// Returns `true` if the life with this generation is the present one and is not freed.
     #[inline]
     pub(crate) fn is_live(&self, generation: u64) -> bool {
         self.generation == generation && self.freed.is_none()
