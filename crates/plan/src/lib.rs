@@ -7,7 +7,7 @@
 //! 1. a proven lower bound ([`lower_bound`]): bytes that are live at the same time need separate room;
 //! 2. first fit in several orders, of which the best is kept (`millpond_core::plan`);
 //! 3. a search for a plan of a smaller capacity, limited by a [`Budget`] (this crate has no clock). It finds such a
-//! plan or, if it runs to its end, proves that there is none.
+//!    plan or, if it runs to its end, proves that there is none.
 //!
 //! | file | contents |
 //! |---|---|

@@ -337,7 +337,7 @@ impl Finding {
     /// Returns the finding with this advice in place of its own: the call of the program's own interface.
     #[must_use]
     pub fn advised(mut self, advice: String) -> Self {
-        self.advice = advice.into();
+        self.advice = advice;
         self
     }
 

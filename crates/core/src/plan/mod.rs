@@ -7,7 +7,7 @@
 //!
 //! 1. a proven lower bound ([`cliques`]): buffers that are live at the same time need room at the same time;
 //! 2. first fit in several orders, of which the best is kept ([`first_fit`]): within a few percent on most programs,
-//!   in well under a millisecond for a hundred buffers.
+//!    in well under a millisecond for a hundred buffers.
 //!
 //! | file | contents |
 //! |---|---|
