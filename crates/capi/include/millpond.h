@@ -247,8 +247,7 @@ millpond_status millpond_device_create_host(millpond_device_t *device,
                                             const millpond_host_config *config);
 
 // Opens the CUDA device of a number, in its primary context. All handles for one number name one device.
-millpond_status millpond_device_create_cuda(millpond_device_t *device,
-                                            int32_t ordinal);
+millpond_status millpond_device_create_cuda(millpond_device_t *device, int32_t ordinal);
 
 // Writes 1 if work of a device can get access to another device's memory by millpond_pool_set_access, and 0 if not
 // (CUDA: cudaDeviceCanAccessPeer).
@@ -257,7 +256,8 @@ millpond_status millpond_device_can_access_peer(int32_t *can,
                                                 millpond_device_t peer);
 
 // Makes another handle of the same device, for another part of the program. Each handle is destroyed by itself.
-millpond_status millpond_device_retain(millpond_device_t *again, millpond_device_t device);
+millpond_status millpond_device_retain(millpond_device_t *again,
+                                       millpond_device_t device);
 
 // Destroys a handle. The device closes with the last handle of it and of its objects. Memory that is still allocated
 // keeps it open.
@@ -430,14 +430,11 @@ millpond_status millpond_free_async(void *pointer,
 
 // Allocates memory immediately, for every stream (CUDA: cudaMalloc). It can be freed by millpond_free and by
 // millpond_free_async. While a capture is open it is refused on any thread, and the capture is then invalid.
-millpond_status millpond_malloc(void **pointer,
-                                size_t bytes,
-                                millpond_device_t device);
+millpond_status millpond_malloc(void **pointer, size_t bytes, millpond_device_t device);
 
 // Frees memory immediately, however it was allocated (CUDA: cudaFree). It does not wait: the host must have
 // synchronised with every declared use. Null has no effect. In captures it is refused as millpond_malloc is.
-millpond_status millpond_free(void *pointer,
-                              millpond_device_t device);
+millpond_status millpond_free(void *pointer, millpond_device_t device);
 
 // Gives an allocation a name for messages and pictures, until it is freed.
 millpond_status millpond_set_name(void *pointer, const char *name);
@@ -664,13 +661,15 @@ void millpond_torch_set_memory_fraction(double fraction,
                                         int32_t device);
 
 // Returns what PyTorch's or CuPy's memory on a device uses and reserves; all zeros before the first allocation.
-millpond_status millpond_torch_get_statistics(millpond_pool_statistics *statistics, int32_t device);
+millpond_status millpond_torch_get_statistics(millpond_pool_statistics *statistics,
+                                              int32_t device);
 
 // Sets the high values of a device's statistics to the current ones.
 millpond_status millpond_torch_reset_peaks(int32_t device);
 
 // Returns the allocations of PyTorch or CuPy on a device, as JSON, to be given back with millpond_string_free.
-millpond_status millpond_torch_memory_picture(char **json, int32_t device);
+millpond_status millpond_torch_memory_picture(char **json,
+                                              int32_t device);
 
 // If `host` is not 0, the numbers of devices in the millpond_torch_ and millpond_trusted_ calls mean host devices
 // instead of CUDA ones, for tests on machines without a GPU. It must come before the first of those calls.

@@ -166,7 +166,7 @@ programs! {
     mixed_frees: "allocated at once, freed in stream order", "allocated in stream order, freed at once";
     another_context: "freed by another handle on another thread", "belongs to another device";
     wrong_pointer: "64 B inside", "freed on stream", "no device of this process has that address", "nothing is lost";
-    two_devices: "grants it no access", "ordered by an event", "in use by device", "nothing is left";
+    two_devices: "grants it no access", "ordered by an event", "work of it may still use the memory", "nothing is left";
     graph_nodes: "missing", "built by hand";
     checks: "report:", "off:";
     handles: "stale", "null", "foreign";

@@ -313,8 +313,7 @@ impl<T: AsMut<Graph>> Ended<T> {
     }
 }
 
-/// The captures that have not ended, each with its graph: see the module. `T` has the graph and what its owner keeps with
-/// it.
+/// The captures that have not ended: see the module. `T` has the graph of a capture, and what its owner keeps with it.
 #[derive(Debug)]
 pub struct Captures<T> {
     begun: u64,

@@ -72,8 +72,7 @@ pub(super) unsafe fn protect(at: u64, bytes: usize, allowed: bool) -> Result<()>
 /// access.
 const TMPFS: u64 = 0x0102_1994;
 
-/// Makes a memory file that only this user may open, and that is not executable. On systems without that seal it is made
-/// without.
+/// Makes a memory file that only this user may open. It is not executable, unless the system lacks that seal.
 fn create_file(name: &str) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = match fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {

@@ -300,8 +300,8 @@ impl Stream {
     /// Returns a violation, before anything runs, if an access does not come after its allocation, comes after the
     /// free, or conflicts with an unordered access of another stream, or if it is of memory of another device whose
     /// pool does not [grant](crate::Pool::grant) access. Returns [`Invalid::Aliased`] if bytes are written and named a
-    /// second time: a closure that reads and writes them declares a write. Returns [`Invalid::NoClosures`] if the device
-    /// does not run closures.
+    /// second time: a closure that reads and writes them declares a write. Returns [`Invalid::NoClosures`] if the
+    /// device does not run closures.
     #[track_caller]
     pub fn launch<A: Access>(
         &self,

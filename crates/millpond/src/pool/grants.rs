@@ -187,10 +187,12 @@ fn no_access(
     later: Site,
 ) -> Error {
     let [owner, device] = [&pool.context, &stream.context].map(|it| it.name().to_string());
-    let born = side(allocation.device, life.history.born().site);
+    // The streams are of several devices, so both sides name theirs.
+    let of = |site: Site, device: u32| side(device, Site { stream: site.stream.of_device(device), ..site });
+    let born = of(life.history.born().site, allocation.device);
     let (title, subject) = (pool.title().to_string(), allocation.subject(life));
     let access = if later.act == Act::Read { "Read" } else { "ReadWrite" };
-    let later = side(stream.context.number, later);
+    let later = of(later, stream.context.number);
     let mut finding = Finding::no_access(subject, (&owner, Some(&title)), (&device, "first"), born, later)
         .advised(format!("call `pool.grant(&device, PeerAccess::{access})` first"));
     finding.notes.push(format!("{title} grants it {granted}"));
