@@ -10,6 +10,18 @@ use millpond_litmus::model::Harm;
 use millpond_litmus::model::Model;
 use millpond_litmus::model::{forbidden_calls, refused_copies};
 
+/// A graph that is nested too deeply is refused, and makes no schedule.
+#[test]
+fn graphs_that_are_nested_deeply_are_explored() {
+    let mut text = String::from("stream s\ngraph g0\nnode n in g0: empty\n");
+    for at in 1..3000 {
+        text += &format!("graph g{at}\nnode n in g{at}: child g{}\n", at - 1);
+    }
+    let program = Program::parse(&(text + "x = instantiate g2999\nlaunch x s\n")).expect("it can be read");
+    assert!(program.check().iter().any(|finding| finding.kind == Kind::GraphRefused));
+    assert!(Model::new(&program).is_ok_and(|model| model.explore(1 << 10).is_some()));
+}
+
 #[test]
 fn every_wrong_order_has_a_schedule_that_shows_it_and_no_right_program_has_one() {
     let (mut wrong, mut shown, mut right, mut denied, mut not) = (Vec::new(), 0, 0, 0, Vec::new());

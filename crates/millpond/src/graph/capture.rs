@@ -279,6 +279,7 @@ impl Graphs {
         if let Some(tracer) = session.tracer() {
             tracer.capture_abandoned(stream);
         }
+        session.is_open.store(false, Ordering::Release);
         drop(recording);
         state.capture = None;
         self.closed(session);
@@ -507,8 +508,8 @@ impl Stream {
         let ended = recording.captures.end(shared.id, thread());
         let ended = ended.map_err(|error| refused(recording.refused(error, at.0, at.1)))?;
         let mut ended = garbage.hold(ended);
-        drop(recording);
-        graphs.closed(&ended.graph().session);
+        // Other threads see and do nothing of what comes after the end before it is traced.
+        ended.graph().session.is_open.store(false, Ordering::Release);
         state.capture = None;
         // The end of an invalid capture is its end.
         let (joined, begun) = (ended.check(), ended.begun());
@@ -518,6 +519,8 @@ impl Stream {
             let error = made.as_ref().err().filter(|_| is_refused);
             shadow::judged(error, || tracer.capture_ended(shared.id, caller));
         }
+        drop(recording);
+        graphs.closed(&ended.graph().session);
         drop(state);
         made?;
         let mut body = ended.take().into_graph().body;

@@ -37,10 +37,16 @@ impl Stream {
     pub fn record(&self) -> Result<Event> {
         let (shared, caller) = (&self.shared, Location::caller());
         let mut state = shared.state.lock();
-        let recorded = match shared.enter(&mut state) {
-            Ok(Mode::Live) => return shared.record_event(&mut state, caller),
-            Ok(Mode::Capturing) => shared.capture_record(&mut state, caller),
-            Err(error) => Err(error),
+        let recorded = loop {
+            break match shared.enter(&mut state) {
+                Ok(Mode::Live) => return shared.record_event(&mut state, caller),
+                Ok(Mode::Capturing) => match shared.capture_record(&mut state, caller) {
+                    // Another thread ended the capture at this moment.
+                    Err(_) if state.capture.as_ref().is_some_and(|capture| !capture.is_open()) => continue,
+                    recorded => recorded,
+                },
+                Err(error) => Err(error),
+            };
         };
         drop(state);
         recorded.inspect_err(|error| {

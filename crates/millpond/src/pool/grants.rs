@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use millpond_core::check::{Act, Edge, Finding, Side, Site, Use};
 use millpond_core::ids::StreamId;
+use millpond_core::order::{Base, Host};
 use millpond_driver::locks::{Guard, Mutex, lock};
 use millpond_driver::{Driver, Peer, PeerAccess};
 use smallvec::SmallVec;
@@ -21,7 +22,6 @@ use crate::clock::device_event::CountedDriver;
 use crate::clock::hosts;
 use crate::names::device_name::DeviceName;
 use crate::names::error::{Error, Invalid, Result};
-use crate::names::shadow;
 use crate::names::stream_names::side;
 use crate::state::allocation::{Allocation, Life, site};
 use crate::state::context::Context;
@@ -29,7 +29,9 @@ use crate::state::origin::Origin;
 use crate::state::peers;
 use crate::state::pool::{Heap, PoolShared};
 use crate::state::stream::StreamShared;
+use crate::stream::report::Noted;
 use crate::sync::ranks;
+use crate::trace::tracer::Tracer;
 
 /// The grants of a pool.
 #[derive(Debug, Default)]
@@ -207,13 +209,28 @@ impl PoolShared {
         access: PeerAccess,
         caller: &'static Location<'static>,
     ) -> Result<()> {
+        loop {
+            if let Some(done) = self.try_set_access(context, peer, access, caller) {
+                return done;
+            }
+        }
+    }
+
+    /// Returns `None`, and does nothing, if the process has synchronised meanwhile with what it was not known to know.
+    fn try_set_access(
+        &self,
+        context: &Context,
+        peer: Peer,
+        access: PeerAccess,
+        caller: &'static Location<'static>,
+    ) -> Option<Result<()>> {
         let (device, open) = (context.name(), peers::open());
         // The heap is locked against new mappings, and the grants against uses that rely on them.
         let heap = self.lock();
         let mut grants = lock(&self.grants);
         let former = grants.access(device.key());
         if access == former {
-            return Ok(());
+            return Some(Ok(()));
         }
         let note = |access| {
             if let (Some(tracer), Some(their)) = (&self.context.tracer, &context.tracer) {
@@ -221,8 +238,12 @@ impl PoolShared {
             }
         };
         if access < former {
-            let checked = self.check_uses(&mut grants, &device, access, caller);
-            checked.inspect_err(|error| shadow::judged(Some(error), || note(access)))?;
+            let base = hosts::base();
+            if let Err(error) = self.check_uses(&mut grants, &device, access, &base, caller) {
+                let has_news = |host: &Host| !Arc::ptr_eq(host.base(), &base);
+                let noted = Tracer::refused_here(self.context.tracer.as_ref(), &error, has_news, |_| note(access));
+                return (noted != Noted::Anew).then_some(Err(error));
+            }
         }
         let (before, after) =
             (grants.peer_access(peer, device.key(), former), grants.peer_access(peer, device.key(), access));
@@ -240,7 +261,7 @@ impl PoolShared {
         if left != former {
             note(left);
         }
-        outcome.map_err(|(error, _)| error.into())
+        Some(outcome.map_err(|(error, _)| error.into()))
     }
 
     /// Changes a device's access to every mapping. An error contains `true` if all mappings were restored.
@@ -268,9 +289,9 @@ impl PoolShared {
         grants: &mut Grants,
         device: &DeviceName,
         left: PeerAccess,
+        base: &Base,
         caller: &'static Location<'static>,
     ) -> Result<()> {
-        let base = hosts::base();
         let Some(grant) = grants.list.iter_mut().find(|grant| grant.device.key() == device.key()) else {
             return Ok(());
         };

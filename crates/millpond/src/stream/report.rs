@@ -118,7 +118,8 @@ impl StreamShared {
         let mut end = None;
         if let Some(other) = other {
             let mut state = other.state.lock();
-            if state.capture.is_some() {
+            // A stream that had joined a capture keeps it until its next call.
+            if state.capture.as_ref().is_some_and(|capture| capture.is_open()) {
                 return Ok(Followed::Not);
             }
             if !state.is_closed {

@@ -50,6 +50,22 @@ fn a_wrong_order_is_reported_and_mended() {
     }
 }
 
+/// A stream that had joined a capture is waited for as any other once that has ended.
+#[test]
+fn a_stream_that_was_captured_is_waited_for() {
+    for make in makes() {
+        let (on, told) = subject(make, None);
+        let [left, side, third] = on.streams();
+        let x = side.alloc::<u8>(&on.device.default_pool(), 64).unwrap();
+        left.begin_capture().unwrap();
+        side.wait(&left.record().unwrap()).unwrap();
+        left.wait(&side.record().unwrap()).unwrap();
+        drop(left.end_capture().unwrap());
+        third.memset(x.write(), 1).unwrap();
+        assert_eq!(take(&told), [Kind::UseBeforeAlloc], "on {make:?}");
+    }
+}
+
 /// Two missing readers are one violation that names both, and both edges are added.
 #[test]
 fn all_that_is_missing_is_reported_once() {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use millpond::config::Trace;
 use millpond::error::Invalid;
 use millpond::graph::{CaptureMode, Instantiate};
+use millpond::pool::PeerAccess;
 use millpond::{Buffer, Device, Error, HostConfig, Stream};
 use millpond_core::check::{Kind, Settings};
 
@@ -657,6 +658,73 @@ fn tries(stream: &Stream, mut attempt: impl FnMut() -> bool) -> usize {
         scope.spawn(|| stream.synchronize().unwrap());
         std::iter::repeat_with(&mut attempt).take_while(|is_done| !is_done).count()
     })
+}
+
+/// Access that is refused to be taken away stands before the synchronisation that it lacked.
+#[test]
+fn a_refused_revoke_stands_before_the_synchronisation_that_it_missed() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("told_twice-revoke.trace");
+    let trace = Trace::create(&path).unwrap();
+    let [a, b] = [0, 1].map(|_| Device::host(HostConfig::default().trace(trace.clone())).unwrap());
+    let (pool, left, right) = (a.default_pool(), a.stream().unwrap(), b.stream().unwrap());
+    let x = left.alloc_zeroed::<u32>(&pool, 4).unwrap();
+    left.synchronize().unwrap();
+    let mut refused = 0;
+    for _ in 0..300 {
+        pool.grant(&b, PeerAccess::ReadWrite).unwrap();
+        right.launch(x.write(), |_| ()).unwrap();
+        refused += tries(&right, || pool.revoke(&b).is_ok());
+    }
+    left.free(x).unwrap();
+    drop((pool, left, right, a, b, trace));
+    let settings = Settings { leaks: false, advice: false, ..Settings::default() };
+    let findings = traced::findings(&path, settings, |_| true);
+    assert!(findings.iter().all(|it| it.kind == Kind::NoAccess), "{findings:#?}");
+    assert_eq!(findings.len(), refused, "as often as live");
+}
+
+/// Another thread that sees the end of a capture works behind it, in the trace as well.
+#[test]
+fn what_comes_after_a_capture_stands_behind_its_end() {
+    agreed("after-the-end", &[], |_, [device]| {
+        let (pool, [left, side, other]) = (device.default_pool(), streams(&device));
+        let mut y = Some(side.alloc_zeroed::<u32>(&pool, 4).unwrap());
+        for _ in 0..5 {
+            left.begin_capture().unwrap();
+            // So many that the end takes a while.
+            for _ in 0..1000 {
+                let _node = left.alloc::<u32>(&pool, 4).unwrap().into_alloc_node();
+            }
+            side.wait(&left.record().unwrap()).unwrap();
+            left.wait(&side.record().unwrap()).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while side.is_capturing().unwrap() {}
+                    other.synchronize().unwrap();
+                    side.memset(y.as_ref().unwrap().write(), 1).unwrap();
+                    side.free(y.take().unwrap()).unwrap();
+                    y = Some(side.alloc_zeroed::<u32>(&pool, 4).unwrap());
+                });
+                left.end_capture().unwrap();
+            });
+        }
+    });
+}
+
+/// A stream that has joined a capture records an event while another thread ends the capture: in it, or after it.
+#[test]
+fn an_event_is_recorded_in_a_capture_or_after_it() {
+    let device = Device::host(HostConfig::default()).unwrap();
+    let [left, side] = streams(&device);
+    for _ in 0..200 {
+        left.begin_capture().unwrap();
+        side.wait(&left.record().unwrap()).unwrap();
+        left.wait(&side.record().unwrap()).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..20).for_each(|_| drop(side.record().unwrap())));
+            drop(left.end_capture());
+        });
+    }
 }
 
 /// One thread synchronises while another one repeats a call until it succeeds. In the trace, the refused calls come

@@ -13,6 +13,18 @@ use super::memory::Named;
 use crate::model::{Task, TooMuch};
 use launches::allocs;
 
+/// Graphs are nested no deeper.
+const DEPTH_MAX: usize = 64;
+
+/// Returns the number of graphs within each other, of which the outermost has these nodes.
+fn depth(nodes: &[Node]) -> usize {
+    let below = |node: &Node| match &node.work {
+        Work::Child(nodes) => depth(nodes),
+        _ => 0,
+    };
+    1 + nodes.iter().map(below).max().unwrap_or(0)
+}
+
 /// The work of a node.
 #[derive(Clone, Debug)]
 enum Work {
@@ -207,7 +219,11 @@ impl Lower<'_> {
             NodeOp::Child(child) => {
                 let child = self.graphs.entry(*child).or_default();
                 child.is_run = true;
-                Work::Child(child.nodes.clone())
+                match depth(&child.nodes) < DEPTH_MAX {
+                    true => Work::Child(child.nodes.clone()),
+                    // Such a node is refused.
+                    false => Work::Uses(Vec::new()),
+                }
             }
         }
     }
