@@ -8,7 +8,81 @@ mod biased_lock;
 
 /// The counterpart of `src/biased_lock_sync.rs`.
 mod biased_lock_sync {
-    pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::collections::HashMap;
+    use std::sync::Mutex;
+
+    pub(crate) use shuttle::sync::atomic::{AtomicU64, Ordering};
+
+    /// How often each thread's late stores became visible; those of all threads under 0.
+    static SEEN: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
+
+    fn seen(thread: u64) -> u64 {
+        SEEN.lock().unwrap().get_or_insert_default().get(&thread).copied().unwrap_or(0)
+    }
+
+    fn flush(thread: u64) {
+        *SEEN.lock().unwrap().get_or_insert_default().entry(thread).or_default() += 1;
+    }
+
+    /// A flag whose relaxed stores others see late: after a release by the same thread, or a barrier on all processors.
+    pub(crate) struct AtomicBool {
+        now: std::sync::atomic::AtomicBool,
+        /// Read before each access, so that the scheduler may choose another thread there.
+        point: AtomicU64,
+        /// The thread, what of it and of all was visible then, and the value.
+        late: Mutex<Option<(u64, u64, u64, bool)>>,
+    }
+
+    impl AtomicBool {
+        pub(crate) const fn new(value: bool) -> Self {
+            let now = std::sync::atomic::AtomicBool::new(value);
+            Self { now, point: AtomicU64::new(0), late: Mutex::new(None) }
+        }
+
+        /// The late store, if it is not visible to others yet.
+        fn settle(&self) -> Option<(u64, bool)> {
+            let (thread, own, all, value) = (*self.late.lock().unwrap())?;
+            if seen(thread) == own && seen(0) == all {
+                return Some((thread, value));
+            }
+            *self.late.lock().unwrap() = None;
+            self.now.store(value, Ordering::Relaxed);
+            None
+        }
+
+        pub(crate) fn load(&self, order: Ordering) -> bool {
+            self.point.load(Ordering::Relaxed);
+            match self.settle() {
+                Some((thread, value)) if thread == thread_number() => value,
+                _ => self.now.load(order),
+            }
+        }
+
+        pub(crate) fn store(&self, value: bool, order: Ordering) {
+            self.point.load(Ordering::Relaxed);
+            let me = thread_number();
+            if order == Ordering::Relaxed {
+                self.settle();
+                *self.late.lock().unwrap() = Some((me, seen(me), seen(0), value));
+                return;
+            }
+            flush(me);
+            self.settle();
+            self.now.store(value, order);
+        }
+
+        pub(crate) fn compare_exchange(
+            &self,
+            old: bool,
+            new: bool,
+            good: Ordering,
+            bad: Ordering,
+        ) -> Result<bool, bool> {
+            self.point.load(Ordering::Relaxed);
+            self.settle();
+            self.now.compare_exchange(old, new, good, bad)
+        }
+    }
 
     pub(crate) fn thread_number() -> u64 {
         usize::from(shuttle::current::me()) as u64 + 1
@@ -45,6 +119,7 @@ mod biased_lock_sync {
     }
 
     pub(crate) fn stop_all() {
+        flush(0);
         shuttle::thread::yield_now();
     }
 

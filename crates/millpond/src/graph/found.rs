@@ -107,12 +107,14 @@ pub(super) fn find(
     found.sort_by_key(|found| found.allocation.id);
     let same = |pair: &[Found]| pair[0].allocation.id == pair[1].allocation.id;
     if found.windows(2).any(same) {
-        // A node names a lifetime of an output of the instance. The launch frees that lifetime, or it has ended.
+        // Two lifetimes of one allocation: one of them has ended, or the launch frees it as an output of its own.
         found.retain(|found| {
             let Role::Outside(index) = found.role else { return true };
+            let (outside, generation) = (&outsides[index], found.allocation.life().generation);
             let is_output = outputs.iter().any(|output| output.allocation.id == found.allocation.id);
-            missing.extend(is_output.then_some((index, false)));
-            !is_output
+            let is_there = !is_output && outside.lives.iter().all(|life| *life == generation);
+            missing.extend((!is_there).then_some((index, false)));
+            is_there
         });
     }
     match found.windows(2).any(same) {

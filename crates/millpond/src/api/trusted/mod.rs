@@ -246,4 +246,47 @@ mod tests {
         assert_eq!(third.address(), address);
         drop(leave);
     }
+
+    fn strict(device: &Device) -> Trusted {
+        let pool = device.default_pool();
+        pool.set_reuse(crate::config::ReusePolicy { allow_internal_dependencies: false, ..Default::default() });
+        Trusted::new(device, pool, true, |device, _| device.non_blocking_stream())
+    }
+
+    /// INVARIANT: own-stream-only.
+    #[test]
+    fn an_event_of_a_stream_says_nothing_of_its_later_work() {
+        let device = Device::host(HostConfig::default()).expect("a host device");
+        let trusted = strict(&device);
+        let [left, right] = [16, 32].map(|handle| trusted.stream(handle).expect("a stream"));
+        let buffer = trusted.alloc(4096, 16).expect("memory");
+        let address = buffer.address();
+        right.wait(&left.record().expect("an event")).expect("a wait");
+        let (go, gate) = channel::<()>();
+        // Work that may use the memory, for all that is known.
+        left.launch((), move |()| _ = gate.recv()).expect("work");
+        trusted.free(buffer, false, 32).expect("a free");
+        assert_ne!(trusted.alloc(4096, 32).expect("memory").address(), address);
+        drop(go);
+    }
+
+    /// INVARIANT: always-new.
+    #[test]
+    fn the_end_of_a_closed_stream_is_after_the_programs_own_work() {
+        use millpond_driver::Work;
+        let device = Device::host(HostConfig::default()).expect("a host device");
+        let trusted = strict(&device);
+        let (stream, other) = (device.non_blocking_stream().expect("one"), trusted.stream(32).expect("one"));
+        let buffer = stream.alloc::<u8>(trusted.pool(), 2 << 20).expect("memory");
+        let address = buffer.address();
+        stream.shared.share();
+        stream.synchronize().expect("it ends");
+        let (go, gate) = channel::<()>();
+        let mut work = Some(Work::Run(Box::new(move || _ = gate.recv())));
+        crate::pool::shell::submit_task(device.context(), stream.shared.raw, &mut work).expect("work");
+        drop(stream);
+        trusted.free_after(buffer, &other, &[]).expect("a free");
+        assert_ne!(trusted.alloc(2 << 20, 32).expect("memory").address(), address);
+        drop(go);
+    }
 }
