@@ -73,10 +73,16 @@ impl Thread<'_> {
         match done {
             Ok(()) => {
                 let said = &self.run.found().verdict;
-                let new: BTreeSet<Refusal> = said.difference(&self.by_runner).copied().collect();
+                let mut new: BTreeSet<Refusal> = said.difference(&self.by_runner).copied().collect();
                 self.by_runner.extend(&new);
+                let is_refused = self.run.found().refused.len() > refused;
+                // An operation that was not done had this line before, and may have been refused for the same rule.
+                if is_refused && new.is_empty() {
+                    let line = self.ops.len() as u32;
+                    new.extend(said.iter().filter(|it| it.line == line));
+                }
                 // In a capture that another thread has made invalid, a refusal is not a verdict.
-                let is_quiet = self.run.found().refused.len() > refused && new.is_empty();
+                let is_quiet = is_refused && new.is_empty();
                 if is_quiet && self.stage.setting.threads > 1 && self.stage.setting.has(Kind::Capture) {
                     return self.not_done("in a capture that is invalid");
                 }

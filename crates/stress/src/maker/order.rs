@@ -141,9 +141,10 @@ impl Thread<'_> {
         let Some(line) = self.streams[on].clone() else { return };
         self.before(on);
         self.name_external(event, line.id);
-        if self.perform(What::EventRecord { event, stream: line.id, external: false, kind: EventKind::Completion }) {
-            self.after(on, None);
+        if !self.perform(What::EventRecord { event, stream: line.id, external: false, kind: EventKind::Completion }) {
+            return;
         }
+        self.after(on, None);
         let before = self.streams[on].as_ref().map(|it| it.before.clone()).unwrap_or_default();
         self.externals.iter_mut().flatten().filter(|it| it.id == event).for_each(|it| it.before = before.clone());
     }
