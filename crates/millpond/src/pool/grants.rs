@@ -189,8 +189,11 @@ fn no_access(
     later: Site,
 ) -> Error {
     let [owner, device] = [&pool.context, &stream.context].map(|it| it.name().to_string());
-    // The streams are of several devices, so both sides name theirs.
-    let of = |site: Site, device: u32| side(device, Site { stream: site.stream.of_device(device), ..site });
+    // The streams are of several devices, so both sides name theirs, unless there are too many to have numbers.
+    let of = |site: Site, device: u32| match site.stream.of_device(device) {
+        there if there.device() == Some(StreamId::FAR_DEVICE) => side(device, site),
+        stream => side(device, Site { stream, ..site }),
+    };
     let born = of(life.history.born().site, allocation.device);
     let (title, subject) = (pool.title().to_string(), allocation.subject(life));
     let access = if later.act == Act::Read { "Read" } else { "ReadWrite" };

@@ -88,7 +88,7 @@ fn what_is_refused_for_a_stream_has_its_name() {
     device.default_pool().grant(&other, PeerAccess::Read).unwrap();
     stream.wait(&left.record().unwrap()).unwrap();
     let refused = stream.memset(x.write(), 0).unwrap_err();
-    assert_says(&refused, &["stream `visitor` of device", ", op 2", "pool 0 grants it read access"]);
+    assert_says(&refused, &["stream `visitor`", ", op 2", "pool 0 grants it read access"]);
     let refused = stream.free(x).unwrap_err();
     assert_says(&refused.error, &["belongs to another device than stream `visitor` of device"]);
     assert!(format!("{stream:?}").starts_with("Stream(stream `visitor` of device "), "{stream:?}");
