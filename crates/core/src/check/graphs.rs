@@ -320,7 +320,7 @@ impl Checker {
                 let (inside, held) = (Arc::new(made.graph.clone()), made.held.clone());
                 let is_fixed = inside.fixed_memory().is_some();
                 let holders = (self.graphs.others(graph, None).holder, self.graphs.others(child, None).holder);
-                self.edit(call, graph, |graph| graph.add_free_child(after, inside, label, holders))?;
+                self.edit(call, graph, |graph| graph.add_unheld_child(after, inside, label, holders))?;
                 self.graphs.hold(graph, &held);
                 if is_fixed {
                     let made = self.made(call, child)?;

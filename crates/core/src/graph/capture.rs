@@ -329,7 +329,7 @@ impl<T> Default for Captures<T> {
 
 impl<T: AsMut<Graph>> Captures<T> {
     /// Returns the number that the next capture gets.
-    pub fn next(&self) -> CaptureId {
+    pub fn next_id(&self) -> CaptureId {
         CaptureId(self.begun + 1)
     }
 
@@ -422,7 +422,7 @@ impl<T: AsMut<Graph>> Captures<T> {
         (thread, mode): (u64, CaptureMode),
         begun: Site,
     ) -> CaptureId {
-        let id = self.next();
+        let id = self.next_id();
         self.begun = id.0;
         let uses = Uses::of(graph.as_mut());
         let members = FxHashMap::default();

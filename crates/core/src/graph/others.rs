@@ -58,7 +58,7 @@ impl Graph {
     /// # Errors
     /// As for [`add_child`](Self::add_child). The child has memory nodes with fixed addresses, and this graph has moved
     /// into another one, or the child has an instance or is a child already.
-    pub fn add_free_child(
+    pub fn add_unheld_child(
         &mut self,
         dependencies: &[NodeId],
         child: Arc<Graph>,

@@ -495,7 +495,7 @@ impl Body {
         self.check_device(child.context.number, || "the child graph".into())?;
         let (core, label) = (Arc::new(child.core.clone()), self.label(place));
         let (into, holder) = ((self.core.id(), place), self.held_by.holder());
-        let add = |child| Ok(self.core.add_free_child(dependencies, core, label, (holder, child))?);
+        let add = |child| Ok(self.core.add_unheld_child(dependencies, core, label, (holder, child))?);
         let node = child.held_by.move_into(&child.core, into, add)?;
         self.keep(node, Payload::Nothing);
         self.children.insert(node, Arc::clone(child));

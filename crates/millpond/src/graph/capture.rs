@@ -17,7 +17,7 @@ use millpond_core::graph::{
 use millpond_core::ids::StreamId;
 use millpond_core::op::StreamRole;
 use millpond_core::order::default_streams::Standing;
-use millpond_driver::locks::{BiasedGuard, Mutex, lock};
+use millpond_driver::locks::{BiasedGuard, Guard, Mutex, lock};
 use millpond_driver::{RawGraph, process};
 
 use super::body::{Body, Resolved};
@@ -43,7 +43,7 @@ pub(crate) struct Open {
 }
 
 impl Open {
-    /// The names of the nodes so far mean nothing else, whatever becomes of the capture.
+    /// Counts the nodes so far. Their names are not used again, even if the capture makes no graph.
     fn count_nodes(&self) {
         self.session.nodes.store(self.body.core.len() as u32, Ordering::Relaxed);
     }
@@ -258,14 +258,19 @@ impl Graphs {
         })
     }
 
-    /// Ends the capture that began on a stream that is closed. The stream's state is locked.
+    /// Ends the capture that began on a stream that is closed, as `trace` writes. The stream's state is locked.
     #[cold]
-    pub(crate) fn end_with_stream<'g>(&self, stream: StreamId, _: &mut BiasedGuard<'g, State>, garbage: &'g Garbage) {
+    pub(crate) fn end_with_stream<'g>(
+        &self,
+        stream: StreamId,
+        _: &mut BiasedGuard<'g, State>,
+        garbage: &'g Garbage,
+        trace: impl FnOnce(),
+    ) {
         let mut recording = lock(&self.captures);
-        let ended = recording.captures.abandon(stream).map(|ended| garbage.hold(ended));
-        drop(recording);
-        if let Some(ended) = &ended {
-            self.closed(&ended.graph().session);
+        trace();
+        if let Some(ended) = recording.captures.abandon(stream).map(|ended| garbage.hold(ended)) {
+            self.closed(recording, &ended.graph().session);
         }
     }
 
@@ -279,10 +284,8 @@ impl Graphs {
         if let Some(tracer) = session.tracer() {
             tracer.capture_abandoned(stream);
         }
-        session.is_open.store(false, Ordering::Release);
-        drop(recording);
         state.capture = None;
-        self.closed(session);
+        self.closed(recording, session);
     }
 
     /// Counts a capture that has begun.
@@ -294,10 +297,12 @@ impl Graphs {
         }
     }
 
-    /// Counts a capture that has ended, and forgets its memory.
-    fn closed(&self, session: &Session) {
-        self.open.fetch_sub(1, Ordering::AcqRel);
+    /// Lets other threads see that a capture has ended, which is traced, and forgets its memory. The captures are locked
+    /// up to here, so that no operation that comes after the end is traced before it.
+    fn closed(&self, recording: Guard<'_, Recording>, session: &Session) {
         session.is_open.store(false, Ordering::Release);
+        drop(recording);
+        self.open.fetch_sub(1, Ordering::AcqRel);
         let mut together = lock(&TOGETHER);
         if let Some(at) = together.iter().position(|(_, captures)| Arc::ptr_eq(captures, &self.captures)) {
             together.swap_remove(at);
@@ -318,13 +323,19 @@ impl Graphs {
         self.if_capturing(|recording| recording.check_stream(stream, call))
     }
 
+    /// Returns `true` if a capture may forbid unsafe calls.
+    pub(crate) fn may_forbid(&self) -> bool {
+        let open = if self.counted_by.is_some() { &OPEN_TOGETHER } else { &self.open };
+        open.load(Ordering::Acquire) > 0
+    }
+
     /// Refuses an unsafe call of the calling thread while a capture forbids it: a capture of this device, or of one
     /// whose captures are counted together with its own. The captures that forbid the call are then invalid.
     pub(crate) fn refuse_unsafe(&self, call: &'static str) -> Result<()> {
         let Some(counter) = &self.counted_by else {
             return self.if_capturing(|recording| recording.check_unsafe(call));
         };
-        if OPEN_TOGETHER.load(Ordering::Acquire) == 0 {
+        if !self.may_forbid() {
             return Ok(());
         }
         process::refuse_forked()?;
@@ -460,7 +471,7 @@ impl Stream {
         let checked = recording.captures.check_begin(who, &body.core, tails);
         checked.map_err(|error| recording.refused(error, shared.id, place))?;
         let begun = Site { act: Act::Read, stream: shared.id, op: 0, place };
-        let (context, capture) = (Arc::clone(&shared.context), recording.captures.next());
+        let (context, capture) = (Arc::clone(&shared.context), recording.captures.next_id());
         let (is_open, nodes, allocs) = (AtomicBool::new(true), AtomicU32::new(0), AtomicU32::new(0));
         let session = Arc::new(Session { id, capture, context, ends, is_open, nodes, allocs });
         if let Some(tracer) = session.tracer() {
@@ -508,8 +519,6 @@ impl Stream {
         let ended = recording.captures.end(shared.id, thread());
         let ended = ended.map_err(|error| refused(recording.refused(error, at.0, at.1)))?;
         let mut ended = garbage.hold(ended);
-        // Other threads see and do nothing of what comes after the end before it is traced.
-        ended.graph().session.is_open.store(false, Ordering::Release);
         state.capture = None;
         // The end of an invalid capture is its end.
         let (joined, begun) = (ended.check(), ended.begun());
@@ -519,8 +528,7 @@ impl Stream {
             let error = made.as_ref().err().filter(|_| is_refused);
             shadow::judged(error, || tracer.capture_ended(shared.id, caller));
         }
-        drop(recording);
-        graphs.closed(&ended.graph().session);
+        graphs.closed(recording, &ended.graph().session);
         drop(state);
         made?;
         let mut body = ended.take().into_graph().body;

@@ -76,7 +76,7 @@ pub(super) enum Role {
 pub(crate) struct Founds {
     pub(super) list: SmallVec<[Found; 4]>,
     /// The outsides whose memory is not there, as their indices. `true` if no launch has begun its lifetime; otherwise
-    /// it is an output of the instance.
+    /// it has ended, or the launch frees it as an output of its own.
     pub(super) missing: SmallVec<[(usize, bool); 1]>,
 }
 

@@ -161,15 +161,14 @@ impl StreamShared {
         if std::mem::replace(&mut state.is_closed, true) {
             return;
         }
-        if let Some(tracer) = &self.context.tracer {
-            tracer.stream_closed(self.id);
-        }
         self.close_name();
         state.epoch = 0;
         // No later call of the stream can return the error.
         let _ = self.close_window(&mut state);
-        if state.capture.take().is_some() {
-            self.context.graphs.end_with_stream(self.id, &mut state, &garbage);
+        let trace = || self.context.tracer.iter().for_each(|tracer| tracer.stream_closed(self.id));
+        match state.capture.take() {
+            Some(_) => self.context.graphs.end_with_stream(self.id, &mut state, &garbage, trace),
+            None => trace(),
         }
         let mut caches = std::mem::take(&mut state.caches);
         let closed = self.context.close_stream(Unclosed {
