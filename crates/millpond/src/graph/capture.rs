@@ -297,8 +297,8 @@ impl Graphs {
         }
     }
 
-    /// Lets other threads see that a capture has ended, which is traced, and forgets its memory. The captures are locked
-    /// up to here, so that no operation that comes after the end is traced before it.
+    /// Lets other threads see that a capture has ended, and forgets its memory. The end is traced, and the captures
+    /// are locked since then. So no operation that comes after the end is traced before it.
     fn closed(&self, recording: Guard<'_, Recording>, session: &Session) {
         session.is_open.store(false, Ordering::Release);
         drop(recording);
