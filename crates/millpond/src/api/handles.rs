@@ -68,7 +68,10 @@ shown! {
         At::Captured(_) => f.write_str("Event(of a capture)"),
     };
     Graph: |it, f| write!(f, "Graph({:?})", it.body);
-    GraphExec: |it, f| write!(f, "GraphExec({:?})", it.shared);
+    GraphExec: |it, f| match it.shared.present.try_lock() {
+        Some(exec) => write!(f, "GraphExec({exec:?})"),
+        None => f.write_str("GraphExec(in use)"),
+    };
     Context: |it, f| write!(f, "{}", it.name());
     Body: |it, f| write!(f, "{}, {} nodes", it.core.id(), it.core.len());
     ExecShared: |it, f| write!(f, "an instance of {:?}", it.body);

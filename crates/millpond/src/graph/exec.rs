@@ -27,7 +27,7 @@ use super::events::Events;
 use super::family::Family;
 use super::found::{Found, Founds, LastActs, Output, Outside, Whose};
 use super::grant::Grant;
-use super::holder::Instance;
+use super::holder::Claim;
 use super::last::Last;
 use super::native_nodes::{is_native, native_of};
 use super::program::Program;
@@ -111,12 +111,18 @@ impl Instantiate {
 /// ```
 #[derive(Clone)]
 pub struct GraphExec {
-    pub(crate) shared: Arc<ExecShared>,
-    /// The last of these releases the graph's addresses. Lookups that only name the nodes of an instance have none.
-    pub(super) instance: Arc<Instance>,
+    pub(crate) shared: Arc<Instance>,
 }
 
-/// See the module.
+/// The parts of an instance that an update does not replace.
+pub(crate) struct Instance {
+    pub(crate) context: Arc<Context>,
+    /// Its nodes. Locked while they are launched: no launch runs nodes that an update has replaced.
+    pub(crate) present: Biased<ranks::Instance, Arc<ExecShared>>,
+    _claim: Arc<Claim>,
+}
+
+/// The nodes of an instance, and all that launches of them need.
 pub(crate) struct ExecShared {
     pub(crate) context: Arc<Context>,
     /// A number that no other instance of the process has.
@@ -238,24 +244,26 @@ static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 impl GraphExec {
     fn new(body: &Arc<Body>, settings: Instantiate, place: Place) -> Result<Self> {
         process::refuse_forked()?;
-        let allowed = body.context.graphs.refuse_unsafe("instantiate");
-        let made = allowed
-            .and_then(|()| Self::make(draft(body)?, body, settings, body.held_by.claim(&body.core, place)?, None));
-        made.inspect_err(|error| {
+        let made = || {
+            body.context.graphs.refuse_unsafe("instantiate")?;
+            let (draft, claim) = (draft(body)?, body.held_by.claim(&body.core, place)?);
+            Ok((ExecShared::make(draft, body, settings, None)?, claim))
+        };
+        let made = made().inspect_err(|error| {
             Tracer::refused(body.context.tracer.as_ref(), error, |tracer| {
                 tracer.exec(body.core.id(), settings.auto_free_on_launch);
             });
-        })
+        });
+        let (exec, claim) = made?;
+        let context = Arc::clone(&body.context);
+        Ok(Self { shared: Arc::new(Instance { context, present: Biased::new(exec), _claim: claim }) })
     }
+}
 
-    /// Makes an instance. If it replaces another one, it takes over that one's addresses and live memory.
-    fn make(
-        draft: Draft,
-        body: &Arc<Body>,
-        settings: Instantiate,
-        instance: Arc<Instance>,
-        old: Option<&ExecShared>,
-    ) -> Result<Self> {
+impl ExecShared {
+    /// Makes the nodes of an instance. If they replace others, they take over the addresses and the live memory of
+    /// those.
+    fn make(draft: Draft, body: &Arc<Body>, settings: Instantiate, old: Option<&ExecShared>) -> Result<Arc<Self>> {
         let context = &body.context;
         let family = Family::of(body);
         let room = Room::of(context, draft.room(), old)?;
@@ -308,43 +316,38 @@ impl GraphExec {
         }
         let shared = Arc::new(shared);
         context.graphs.enter_exec(&shared);
-        Ok(Self { shared, instance })
+        Ok(shared)
     }
+}
 
+impl GraphExec {
     /// Takes the work of the nodes over from a graph of the same shape (CUDA: `cudaGraphExecUpdate`): kernels, copies,
     /// memsets, host functions and the memory that they use. If the memory nodes have fixed addresses, that must be the
     /// graph from which the instance was made. With symbolic addresses it is any graph whose memory nodes are alike,
-    /// and the memory keeps its addresses. Live memory stays live. Earlier launches still come first. Clones made of
-    /// this handle before keep the old nodes.
+    /// and the memory keeps its addresses. Live memory stays live. Earlier launches still come first. All clones of
+    /// this handle have the new nodes.
     ///
     /// # Errors
     /// A violation: the first node that differs in its edges, its kind or its memory; or one of two different graphs
     /// has memory nodes with fixed addresses; or as for [`Graph::instantiate`]. The graph is of another device. The
     /// instance is unchanged.
-    pub fn update(&mut self, graph: &Graph) -> Result<()> {
+    pub fn update(&self, graph: &Graph) -> Result<()> {
         process::refuse_forked()?;
-        self.shared.body.check_device(graph.body.context.number, || "the graph".into())?;
-        let new = self.updated(graph);
-        if let (Some(tracer), Some(exec)) = (&graph.body.context.tracer, &self.shared.traced)
+        let mut present = self.shared.present.lock();
+        present.body.check_device(graph.body.context.number, || "the graph".into())?;
+        let new = present.updated(graph);
+        if let (Some(tracer), Some(exec)) = (&graph.body.context.tracer, &present.traced)
             && new.as_ref().err().is_none_or(Error::is_verdict)
         {
             shadow::judged(new.as_ref().err(), || tracer.exec_updated(exec, graph.body.core.id()));
         }
         let new = new?;
-        new.shared.run.lock().last = self.shared.last();
-        *self = new;
+        new.run.lock().last = present.last();
+        // Dropped after the lock is released: the drop of values that a kernel owns may call the device.
+        let former = std::mem::replace(&mut *present, new);
+        drop(present);
+        drop(former);
         Ok(())
-    }
-
-    fn updated(&self, graph: &Graph) -> Result<Self> {
-        let (old, new) = (&self.shared.body, draft(&graph.body)?);
-        if old.core.id() != graph.body.core.id() {
-            old.check_copy(Asked::Updated)?;
-            graph.body.check_copy(Asked::Update)?;
-        }
-        draft(old)?.instantiate(0, false).check_update(&new).map_err(|it| Finding::of_update(&it))?;
-        let settings = Instantiate { auto_free_on_launch: self.shared.auto_free };
-        Self::make(new, &graph.body, settings, Arc::clone(&self.instance), Some(&self.shared))
     }
 
     /// Returns the address of an alloc node's memory in this instance: the node's own address, or, if that is symbolic,
@@ -352,15 +355,30 @@ impl GraphExec {
     /// graph or allocates nothing. If a symbolic graph is contained twice, the address is that of one of the two.
     pub fn address_of<T: Pod>(&self, node: MemAllocNode<T>) -> Option<u64> {
         let name = node.name.filter(|name| name.device == self.shared.context.number)?;
+        let present = self.shared.present.lock();
         match name.is_symbolic() {
-            true => self.shared.placed.get(&(name.graph, name.alloc)).copied(),
-            false => self.shared.cover.iter().any(|range| range.contains(name.address)).then_some(name.address),
+            true => present.placed.get(&(name.graph, name.alloc)).copied(),
+            false => present.cover.iter().any(|range| range.contains(name.address)).then_some(name.address),
         }
     }
 
     /// Returns `true` if launches free the memory that earlier launches left live.
     pub fn auto_free_on_launch(&self) -> bool {
-        self.shared.auto_free
+        self.shared.present.lock().auto_free
+    }
+}
+
+impl ExecShared {
+    /// Makes the nodes that replace these ones in an update.
+    fn updated(&self, graph: &Graph) -> Result<Arc<Self>> {
+        let (old, new) = (&self.body, draft(&graph.body)?);
+        if old.core.id() != graph.body.core.id() {
+            old.check_copy(Asked::Updated)?;
+            graph.body.check_copy(Asked::Update)?;
+        }
+        draft(old)?.instantiate(0, false).check_update(&new).map_err(|it| Finding::of_update(&it))?;
+        let settings = Instantiate { auto_free_on_launch: self.auto_free };
+        Self::make(new, &graph.body, settings, Some(self))
     }
 }
 

@@ -12,24 +12,24 @@ use crate::names::error::Result;
 use crate::names::shown::shown;
 use crate::sync::ranks;
 
-/// All handles of an instance share one of these, so that its graph can see if any handle is left.
+/// The claim of an instance to the addresses of its graph. It ends with the instance.
 #[derive(Debug)]
-pub(crate) struct Instance;
+pub(crate) struct Claim;
 
 /// See the module. An instance is the holder as long as it exists.
 #[derive(Debug, Default)]
-pub(crate) struct HeldBy(Mutex<ranks::Table, Option<(Holder, Weak<Instance>)>>);
+pub(crate) struct HeldBy(Mutex<ranks::Table, Option<(Holder, Weak<Claim>)>>);
 
 impl HeldBy {
     /// Makes a new instance of the graph the holder of its addresses.
-    pub(super) fn claim(&self, graph: &Graph, place: Place) -> Result<Arc<Instance>> {
-        let instance = Arc::new(Instance);
+    pub(super) fn claim(&self, graph: &Graph, place: Place) -> Result<Arc<Claim>> {
+        let claim = Arc::new(Claim);
         if graph.fixed_memory().is_some() {
             let mut held = lock(&self.0);
             graph.check_unheld(Asked::Instance, holder(held.as_ref()))?;
-            *held = Some((Holder::Instance(shown(place)), Arc::downgrade(&instance)));
+            *held = Some((Holder::Instance(shown(place)), Arc::downgrade(&claim)));
         }
-        Ok(instance)
+        Ok(claim)
     }
 
     /// Makes another graph the holder: `add` adds this graph to it as a child.
@@ -55,9 +55,9 @@ impl HeldBy {
 }
 
 /// Returns the holder that is still there.
-fn holder(held: Option<&(Holder, Weak<Instance>)>) -> Option<Holder> {
+fn holder(held: Option<&(Holder, Weak<Claim>)>) -> Option<Holder> {
     match held? {
-        (Holder::Instance(_), instance) if instance.strong_count() == 0 => None,
+        (Holder::Instance(_), claim) if claim.strong_count() == 0 => None,
         (holder, _) => Some(*holder),
     }
 }

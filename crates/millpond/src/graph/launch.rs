@@ -35,7 +35,7 @@ use crate::clock::device_event::DeviceEvent;
 use crate::clock::hosts;
 use crate::clock::progress::LaunchEnd;
 use crate::names::count::Count;
-use crate::names::error::{Error, Invalid, Result};
+use crate::names::error::{Invalid, Result};
 use crate::pool::shell::TRIES;
 use crate::state::allocation::{Owned, site};
 use crate::state::named::MemAllocNode;
@@ -67,8 +67,8 @@ use crate::trace::tracer::Tracer;
 /// ```
 #[derive(Debug)]
 pub struct Launch {
-    /// The instance, if it has outputs.
-    exec: Option<GraphExec>,
+    /// The instance, and its nodes at the launch, if they have outputs.
+    launched: Option<(GraphExec, Arc<ExecShared>)>,
     begun: Begun,
 }
 
@@ -90,7 +90,7 @@ impl Launch {
                 _ => Err(Invalid::NoOutput.into()),
             };
         };
-        let exec = self.exec.as_ref().map(|exec| &*exec.shared).filter(|exec| name.device == exec.context.number);
+        let exec = self.exec().filter(|exec| name.device == exec.context.number);
         let is_it = |output: &Output| (output.graph, output.alloc) == (name.graph, name.alloc);
         let found = exec.and_then(|exec| Some((exec, exec.outputs.iter().position(is_it)?)));
         let (exec, at) = found.ok_or(Invalid::NoOutput)?;
@@ -101,7 +101,7 @@ impl Launch {
     /// Returns all memory that this launch leaves live and that was not taken, as bytes: for programs that know memory
     /// by its address.
     pub fn take_all(&self) -> Vec<Buffer<u8>> {
-        let Some(exec) = self.exec.as_ref().map(|exec| &*exec.shared).filter(|_| !process::is_forked()) else {
+        let Some(exec) = self.exec().filter(|_| !process::is_forked()) else {
             return Vec::new();
         };
         let take = |(at, output): (usize, &Output)| {
@@ -109,6 +109,10 @@ impl Launch {
             Some(Buffer::new(Some(self.take_output(exec, at).ok()?), count))
         };
         exec.outputs.iter().enumerate().filter_map(take).collect()
+    }
+
+    fn exec(&self) -> Option<&ExecShared> {
+        self.launched.as_ref().map(|(_, exec)| &**exec)
     }
 
     /// Returns an output of the instance as this launch left it. An output can be taken once.
@@ -144,52 +148,59 @@ impl GraphExec {
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<Launch> {
         let caller = Location::caller();
-        let (exec, shared) = (&*self.shared, &*stream.shared);
-        if exec.context.number != shared.context.number {
-            return Err(Invalid::OtherDevice {
-                what: format!("a graph of {}", exec.context.name()),
-                with: shared.titled(),
-            }
-            .into());
-        }
+        let (context, shared) = (&self.shared.context, &*stream.shared);
+        self.check_device(shared)?;
         process::refuse_forked()?;
-        exec.context.share.settle();
+        context.share.settle();
         let once = |noted: &mut Noted| {
             // Dropped after the locks are released: these may be the last references by then.
             let mut named = None;
+            let exec = self.shared.present.lock();
             let mut state = shared.state.lock();
-            match shared.enter(&mut state)? {
-                Mode::Capturing => Ok(state.counted(shared.capture_launch(exec, caller))?),
+            let begun = match shared.enter(&mut state)? {
+                Mode::Capturing => state.counted(shared.capture_launch(&exec, caller))?,
                 Mode::Live => {
                     let found = match &exec.found {
                         Some(found) => found,
                         None => named.insert(exec.find()?),
                     };
-                    exec.launch(shared, &mut state, &mut exec.run.lock(), found, (caller, noted))
+                    exec.launch(shared, &mut state, &mut exec.run.lock(), found, (caller, noted))?
                 }
-            }
+            };
+            let launched = (!exec.outputs.is_empty()).then(|| (self.clone(), Arc::clone(&exec)));
+            Ok(Launch { launched, begun })
         };
         let (mut known, mut was_retried) = (false, false);
-        let begun = loop {
+        loop {
             let mut noted = Noted::default();
             match once(&mut noted) {
-                Ok(begun) => break begun,
-                Err(Stopped::Blocked(blocked)) => wait(&exec.context, &blocked)?,
+                Ok(launch) => return Ok(launch),
+                Err(Stopped::Blocked(blocked)) => wait(context, &blocked)?,
                 Err(Stopped::Refused(_)) if noted == Noted::Anew => {}
                 Err(Stopped::Refused(mut error)) => {
                     if noted == Noted::Later {
-                        shared.note_refused(&error, |tracer| exec.note_refused(tracer, shared.id, caller));
+                        shared.note_refused(&error, |tracer| {
+                            self.shared.present.lock().note_refused(tracer, shared.id, caller);
+                        });
                     }
                     if !shared.add_missing_waits(&mut error, &mut known)
-                        && !exec.context.makes_room(&error, &mut was_retried)
+                        && !context.makes_room(&error, &mut was_retried)
                     {
                         return Err(error);
                     }
                 }
             }
-        };
-        let exec = (!exec.outputs.is_empty()).then(|| self.clone());
-        Ok(Launch { exec, begun })
+        }
+    }
+
+    /// Refuses a stream of another device.
+    fn check_device(&self, stream: &StreamShared) -> Result<()> {
+        let context = &self.shared.context;
+        if context.number == stream.context.number {
+            return Ok(());
+        }
+        let (what, with) = (format!("a graph of {}", context.name()), stream.titled());
+        Err(Invalid::OtherDevice { what, with }.into())
     }
 
     /// Binds the graph's memory ahead of a launch on `stream`, so that the launch needs no mapping (CUDA:
@@ -207,7 +218,7 @@ impl GraphExec {
                 Err(Stopped::Blocked(blocked)) => wait(context, &blocked)?,
                 Err(Stopped::Refused(error)) if context.makes_room(&error, &mut was_retried) => {}
                 Err(Stopped::Refused(error)) => {
-                    if let Some(exec) = &self.shared.traced {
+                    if let Some(exec) = &self.shared.present.lock().traced {
                         let shared = &stream.shared;
                         shared.note_refused(&error, |tracer| tracer.upload(exec, shared.id, caller));
                     }
@@ -218,14 +229,9 @@ impl GraphExec {
     }
 
     fn upload_once(&self, stream: &Stream, caller: &'static Location<'static>) -> std::result::Result<(), Stopped> {
-        let (exec, shared) = (&*self.shared, &*stream.shared);
-        if exec.context.number != shared.context.number {
-            return Err(Error::from(Invalid::OtherDevice {
-                what: format!("a graph of {}", exec.context.name()),
-                with: shared.titled(),
-            })
-            .into());
-        }
+        let shared = &*stream.shared;
+        self.check_device(shared)?;
+        let exec = self.shared.present.lock();
         let mut state = shared.state.lock();
         if shared.enter(&mut state)? == Mode::Capturing {
             let refused = exec.context.graphs.refuse_captured(shared.id, "upload");

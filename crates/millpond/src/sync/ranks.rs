@@ -10,6 +10,7 @@ millpond_driver::ranks! {
     TracesAskedFor "the traces that the environment asks for";
     PerThread "the threads' streams";
     Trusted "streams and users of memory of a trusted program";
+    Instance "an instance";
     /// The legacy default stream's lock may be held while another stream's is taken.
     Stream "a stream" several;
     Unclosed "streams that are not closed yet";

@@ -245,12 +245,12 @@ fn an_instance_is_updated_from_its_own_graph() {
     each(|on| {
         let device = &on.device;
         let ((graph, _), (other, _)) = (whole(device)?, whole(device)?);
-        let mut exec = graph.instantiate(Instantiate::default())?;
+        let exec = graph.instantiate(Instantiate::default())?;
         exec.update(&graph)?;
         refused(exec.update(&other), &["graph 0 cannot have its instance updated from another graph", "help: make"]);
         let mut plain = device.graph()?;
         plain.add_empty(&[])?;
-        let mut exec = plain.instantiate(Instantiate::default())?;
+        let exec = plain.instantiate(Instantiate::default())?;
         refused(exec.update(&other), &["graph 1 cannot update an instance of another graph"]);
         exec.launch(&device.stream()?).map(drop)
     });
@@ -268,7 +268,7 @@ fn other_graphs_are_in_several_places() {
         let fill = symbolic.add_memset(&[symbolic.node_of(x).unwrap()], x.write(), 1)?;
         symbolic.add_free(&[fill], x)?;
         for graph in [plain, symbolic] {
-            let mut exec = graph.instantiate(Instantiate::default())?;
+            let exec = graph.instantiate(Instantiate::default())?;
             exec.update(&graph.try_clone()?)?;
             launch(&graph, device)?;
             let mut around = device.graph()?;

@@ -355,7 +355,7 @@ fn an_update_with_other_memory_nodes_is_refused() {
         let device = &on.device;
         let stream = device.stream()?;
         let (graph, x, _) = with_alloc(device);
-        let mut exec = instance(&graph)?;
+        let exec = instance(&graph)?;
         let buffer = exec.launch(&stream)?.take(x)?;
         exec.update(&graph)?;
         assert!(is_unfreed(&exec.launch(&stream).unwrap_err()), "what is live stays so");
@@ -428,7 +428,7 @@ fn graphs_of_another_device_are_refused() {
         graph.add_empty(&[])?;
         is_other(graph.add_child(&[], &theirs).map(drop));
         is_other(graph.add_memset(&[], buffer.write(), 0).map(drop));
-        let mut exec = instance(&graph)?;
+        let exec = instance(&graph)?;
         is_other(exec.update(&theirs));
         let child = instance(&theirs)?;
         is_other(child.launch(&stream).map(drop));

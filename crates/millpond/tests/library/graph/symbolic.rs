@@ -217,7 +217,7 @@ fn an_update_keeps_addresses_and_live_memory() {
             Ok((graph, out))
         };
         let ((one, first), (two, second)) = (build(1)?, build(2)?);
-        let mut exec = instance(&one)?;
+        let exec = instance(&one)?;
         let buffer = exec.launch(&stream)?.take(first)?;
         exec.update(&two)?;
         assert_eq!(exec.address_of(second), Some(buffer.address()));

@@ -163,7 +163,7 @@ fn a_closure_that_waits_for_its_next_run_is_told() {
         // The same for runs of dropped instances.
         is_told(device, |graph| {
             let (first, second) = (instance(graph)?, instance(graph)?);
-            let mut updated = instance(graph)?;
+            let updated = instance(graph)?;
             updated.update(graph)?;
             drop(second);
             Ok([first, updated])

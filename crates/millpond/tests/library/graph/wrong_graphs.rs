@@ -358,7 +358,7 @@ fn a_node_of_an_earlier_launch() {
         graph.add_empty(&[])?;
         graph.add_child(&[], &child)?;
         let left = graph.add_alloc::<u32>(&[], 16)?;
-        let mut exec = graph.instantiate(Instantiate::default())?;
+        let exec = graph.instantiate(Instantiate::default())?;
 
         let y = exec.launch(&a)?.take(left)?;
         let zero = "memset `zero` (node 1.0) (";
