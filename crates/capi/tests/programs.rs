@@ -75,7 +75,7 @@ fn program(name: &str) -> String {
 fn findings(path: &Path) -> Vec<Finding> {
     let mut reader = Reader::new();
     reader.feed(&std::fs::read(path).expect("the trace was written"));
-    let mut checker = Checker::new(Settings::default());
+    let mut checker = Checker::new(Settings::RECORDED);
     let mut findings = Vec::new();
     while let Some(op) = reader.next_op().expect("it is whole") {
         checker.check(&op, reader.names(), &mut findings);

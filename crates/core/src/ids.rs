@@ -116,8 +116,43 @@ id! {
     ChunkId(u32), "chunk "
 }
 id! {
-    /// A host thread of a program. The recorder chooses the number; any small one will do.
+    /// A host thread of a program, as a caller of a driver. The recorder chooses the number of the thread; any below
+    /// 2^24 will do. The bits above it number the driver ([`driver`](Self::driver)); they are 0 in most programs.
     HostId(u32), "host thread "
+}
+
+/// The number of bits of a [`HostId`] that number the thread.
+const THREAD_BITS: u32 = 24;
+/// The number that stands in place of a driver for a call that has returned.
+const RETURNED: u8 = u8::MAX;
+
+impl HostId {
+    /// Returns a thread as a caller of a driver, by their numbers. 255 is not the number of a driver.
+    pub fn calling(driver: u8, thread: u32) -> Self {
+        HostId(u32::from(driver) << THREAD_BITS | thread & ((1 << THREAD_BITS) - 1))
+    }
+
+    /// Returns the thread as one whose call has returned. Captures judged the call when it was made, and one that has
+    /// begun since then does not forbid it.
+    pub fn returned(self) -> Self {
+        Self::calling(RETURNED, self.0)
+    }
+
+    /// Returns `true` if the call has [returned](Self::returned).
+    pub fn has_returned(self) -> bool {
+        self.driver() == u32::from(RETURNED)
+    }
+
+    /// Returns the number of the driver that the thread calls. Captures forbid unsafe calls of their own driver only.
+    /// All CUDA devices of a process have one driver, 0. Each host device of the library has its own.
+    pub fn driver(self) -> u32 {
+        self.0 >> THREAD_BITS
+    }
+
+    /// Returns the number of the thread.
+    pub fn thread(self) -> u32 {
+        self.0 & ((1 << THREAD_BITS) - 1)
+    }
 }
 id! {
     /// A process of a program. Host threads belong to process 0 unless stated otherwise.

@@ -51,7 +51,7 @@ impl Judge {
     /// `races`: also looks for accesses that are not ordered with each other. `leaks`: also looks for memory that is
     /// never freed.
     pub(crate) fn new(races: bool, leaks: bool) -> Self {
-        let settings = Settings { races, leaks, advice: false };
+        let settings = Settings { races, leaks, advice: false, ..Settings::RECORDED };
         Self { checker: Checker::new(settings), found: Vec::new(), said: FxHashMap::default() }
     }
 

@@ -510,6 +510,7 @@ impl Run {
             }
             What::EventDestroy { event } => {
                 self.events.recorded.remove(event);
+                self.graphs.captures.values_mut().for_each(|it| _ = it.recorded.remove(event));
                 Said::Done
             }
             What::EventRecord { event, stream, external: false, kind: EventKind::Completion }

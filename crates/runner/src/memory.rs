@@ -136,6 +136,13 @@ impl Run {
         {
             return cannot("the instance that gave the memory is gone");
         }
+        if let (Err(Error::Violation(violation)), Some(Held::Gone { .. })) = (&freed, self.memory.held.get(&memory))
+            && violation.kind.is_about_captures()
+        {
+            return cannot(
+                "a capture forbids the free before the address is looked up, which may have no owner by now",
+            );
+        }
         if let Err(Error::InvalidArgument(invalid)) = &freed
             && let Invalid::Pointer { nearest: Nearest::Between { .. } | Nearest::Outside { .. }, .. } = **invalid
         {

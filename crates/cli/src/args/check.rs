@@ -116,6 +116,7 @@ impl Check {
             races: self.races && program.races,
             leaks: self.leaks && program.leaks,
             advice: self.advice && program.advice,
+            unused_graphs: program.unused_graphs,
         }
     }
 }

@@ -191,7 +191,7 @@ fn judge_file(path: &Path, args: &Args) -> Result<(String, Judged), Refusal> {
                 .help("leave --witness out, or write what is wrong as a litmus program"))
         }
         Source::Trace(mut trace) => {
-            let judged = judge_until(&mut *trace, args.settings(Settings::default()), Trace::is_whole)?;
+            let judged = judge_until(&mut *trace, args.settings(Settings::RECORDED), Trace::is_whole)?;
             match trace.cut() {
                 Some(cut) if judged.operations == 0 => Err(cut),
                 _ => Ok((String::new(), judged)),

@@ -56,7 +56,7 @@ fn key(memory: Memory) -> u64 {
 impl Programs {
     fn new() -> Self {
         // Only the state is needed here. `millpond check` reports what is wrong with the program.
-        let settings = Settings { races: false, leaks: false, advice: false };
+        let settings = Settings { races: false, leaks: false, advice: false, unused_graphs: false };
         Self {
             checker: Checker::new(settings),
             by_device: BTreeMap::new(),

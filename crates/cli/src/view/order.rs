@@ -26,7 +26,7 @@ pub(super) struct Order {
     pub(super) lanes: Vec<Lane>,
     pub(super) operations: Vec<Operation>,
     pub(super) arrows: Vec<Arrow>,
-    threads: HashMap<HostId, u32>,
+    threads: HashMap<u32, u32>,
     processes: HashMap<HostId, ProcessId>,
     streams: HashMap<StreamId, Stream>,
     /// The step of each position of a chain; `None` where the chain begins.
@@ -109,12 +109,12 @@ impl Order {
             let known = self.streams.get(&stream).map(|stream| stream.lane);
             return known.unwrap_or_else(|| self.open(op.host, stream, DeviceId(0)));
         }
-        if let Some(&lane) = self.threads.get(&op.host) {
+        if let Some(&lane) = self.threads.get(&op.host.thread()) {
             return lane;
         }
         let (lane, process) = (self.lanes.len() as u32, self.process(op.host));
-        self.lanes.push(Lane { name: op.host.0.to_string(), stream: None, device: 0, process: process.0 });
-        self.threads.insert(op.host, lane);
+        self.lanes.push(Lane { name: op.host.thread().to_string(), stream: None, device: 0, process: process.0 });
+        self.threads.insert(op.host.thread(), lane);
         lane
     }
 

@@ -88,10 +88,11 @@ impl Checker {
 
     /// Refuses an unsafe call that a capture forbids.
     pub(super) fn refuse_unsafe(&mut self, call: Call<'_>) -> Step {
-        let what = call.op.what.unsafe_call().filter(|_| self.graphs.is_capturing());
+        let may_forbid = self.graphs.is_capturing() && !call.op.host.has_returned();
+        let what = call.op.what.unsafe_call().filter(|_| may_forbid);
         let Some(what) = what.filter(|_| self.is_unsafe_alone(&call.op.what)) else { return Ok(()) };
         let host = call.op.host;
-        let caller = (u64::from(host.0), self.graphs.modes.get(&host).copied().unwrap_or_default());
+        let caller = (host.into(), self.graphs.modes.get(&host).copied().unwrap_or_default());
         let checked = self.graphs.captures.check_unsafe(caller, what);
         checked.map_err(|error| self.capture_refused(call, error, StreamId::HOST))
     }
@@ -112,7 +113,7 @@ impl Checker {
 
     /// Refuses the synchronisation of a device, or of all devices, if one of its streams is captured.
     pub(super) fn refuse_synchronize(&mut self, call: Call<'_>, device: Option<DeviceId>) -> Step {
-        if !self.graphs.is_capturing() {
+        if !self.graphs.is_capturing() || call.op.host.has_returned() {
             return Ok(());
         }
         let time = &self.time;
@@ -392,17 +393,23 @@ impl Checker {
         let (origin, graph) = ((stream, self.time.at(stream_index).role), captured.graph.id());
         let checked = self.graphs.captures.check_begin(origin, &captured.graph, after);
         checked.map_err(|error| self.capture_refused(call, error, stream))?;
-        let how = (u64::from(call.op.host.0), mode);
+        let how = (call.op.host.into(), mode);
         let capture = self.graphs.captures.begin(stream, captured, after, how, begun);
         self.graphs.captures_into(graph, capture);
         Ok(())
     }
 
-    /// Records that a capture made no graph. Later uses of the graph or its memory are not reported. A graph that
-    /// existed before the capture is as it was.
-    fn void_captured(&mut self, captured: Captured) {
+    /// Records that a capture made no graph. If the reason `was_reported`, later uses of the graph or its memory are
+    /// not. Otherwise its memory is memory that no launch allocates. A graph that existed before the capture is as it
+    /// was.
+    fn void_captured(&mut self, captured: Captured, was_reported: bool) {
         let Captured { graph, held, is_copy } = captured;
-        let (id, mut gone) = (graph.id(), self.graphs.release(&held));
+        let id = graph.id();
+        let mut gone = Vec::new();
+        match was_reported {
+            true => gone = self.graphs.release(&held),
+            false => self.forget_names(&held),
+        }
         let mut before = 0;
         if let Some(former) = self.graphs.graphs.get_mut(&id).filter(|_| is_copy) {
             before = former.graph.len();
@@ -413,7 +420,7 @@ impl Checker {
         for (_, node) in graph.nodes().filter(|(node, _)| node.index() >= before) {
             self.take_back(id, &node.kind);
             // `release` does not return a name that another graph holds.
-            if let NodeKind::MemAlloc(alloc) = node.kind {
+            if was_reported && let NodeKind::MemAlloc(alloc) = node.kind {
                 gone.extend(self.graphs.names.of((id, alloc)));
             }
         }
@@ -447,16 +454,16 @@ impl Checker {
 
     /// A capture has ended without a graph: where it began.
     fn void_capture(&mut self, ended: Ended<Captured>) -> Site {
-        let begun = ended.begun();
+        let (begun, was_valid) = (ended.begun(), ended.was_valid());
         let captured = self.graphs.take_captured(ended);
-        self.void_captured(captured);
+        self.void_captured(captured, !was_valid);
         begun
     }
 
     pub(super) fn end_capture(&mut self, call: Call<'_>, stream: StreamId) -> Step {
         // On the legacy default stream, the end is refused like an operation (measured: 906).
         self.look(call, stream)?;
-        let ended = self.graphs.captures.end(stream, u64::from(call.op.host.0));
+        let ended = self.graphs.captures.end(stream, call.op.host.into());
         let mut ended = ended.map_err(|error| self.capture_refused(call, error, stream))?;
         let checked = ended.check();
         let captured = self.graphs.take_captured(ended);
@@ -474,7 +481,7 @@ impl Checker {
                 Ok(())
             }
             Err(error) => {
-                self.void_captured(captured);
+                self.void_captured(captured, true);
                 // The reason was reported when the capture became invalid.
                 match error {
                     CaptureError::Invalidated(_) => Ok(()),

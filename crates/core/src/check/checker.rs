@@ -31,11 +31,18 @@ pub struct Settings {
     pub leaks: bool,
     /// Gives advice.
     pub advice: bool,
+    /// Reports faults of graphs from which the program makes no instance. No launch runs them.
+    pub unused_graphs: bool,
+}
+
+impl Settings {
+    /// All kinds that concern a program that was recorded.
+    pub const RECORDED: Self = Settings { races: true, leaks: true, advice: true, unused_graphs: false };
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Settings { races: true, leaks: true, advice: true }
+        Settings { unused_graphs: true, ..Settings::RECORDED }
     }
 }
 
@@ -331,7 +338,9 @@ impl Checker {
             let unneeded = self.doubtful.drain(..).filter(|(place, _)| !self.needed.contains(place));
             findings.extend(unneeded.map(|(_, finding)| finding));
         }
-        self.check_leftover_graphs(call);
+        if self.settings.unused_graphs {
+            self.check_leftover_graphs(call);
+        }
         if self.settings.leaks {
             self.find_leaks(call);
             self.find_open_captures(call);

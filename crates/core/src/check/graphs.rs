@@ -407,7 +407,7 @@ impl Checker {
 
     /// As [`check_whole`](Self::check_whole), for a graph from which nothing was made.
     fn check_unasked(&mut self, call: Call<'_>, graph: GraphId) {
-        if self.graphs.graphs.get(&graph).is_some_and(|made| !made.is_made_of) {
+        if self.settings.unused_graphs && self.graphs.graphs.get(&graph).is_some_and(|made| !made.is_made_of) {
             self.check_whole(call, graph);
         }
     }

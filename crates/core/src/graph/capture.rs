@@ -21,7 +21,7 @@ use super::fault::GraphFault;
 use super::graph::Graph;
 use super::node::{Access, Label, Memory, NodeId};
 use super::uses::Uses;
-use crate::ids::StreamId;
+use crate::ids::{HostId, StreamId};
 use crate::life::Site;
 pub use crate::op::CaptureMode;
 use crate::op::{Act, StreamRole};
@@ -33,6 +33,21 @@ pub struct CaptureId(pub u64);
 impl fmt::Display for CaptureId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "capture {}", self.0)
+    }
+}
+
+/// A thread that calls a driver.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Caller {
+    /// The driver. All CUDA devices of a process have one.
+    pub driver: u32,
+    /// The thread.
+    pub thread: u64,
+}
+
+impl From<HostId> for Caller {
+    fn from(host: HostId) -> Self {
+        Caller { driver: host.driver(), thread: host.thread().into() }
     }
 }
 
@@ -221,7 +236,7 @@ impl From<GraphError> for CaptureError {
 #[derive(Debug)]
 struct Capture<T> {
     origin: StreamId,
-    thread: u64,
+    caller: Caller,
     mode: CaptureMode,
     is_valid: bool,
     members: FxHashMap<StreamId, Tails>,
@@ -278,6 +293,11 @@ impl<T> Ended<T> {
     /// Returns where the capture began.
     pub fn begun(&self) -> Site {
         self.was.begun
+    }
+
+    /// Returns `true` if no error had invalidated it.
+    pub fn was_valid(&self) -> bool {
+        self.was.is_valid
     }
 
     /// Returns the graph, as it was captured.
@@ -413,20 +433,20 @@ impl<T: AsMut<Graph>> Captures<T> {
 
     /// Begins a capture on `origin` into `graph` (CUDA: `cudaStreamBeginCapture`, `...ToGraph`), which
     /// [`check_begin`](Self::check_begin) allows. Its first nodes come after `tails`, which are nodes of that graph.
-    /// `thread` is the caller's number for the calling thread, `begun` the place of the call.
+    /// `begun` is the place of the call.
     pub fn begin(
         &mut self,
         origin: StreamId,
         mut graph: T,
         tails: &[NodeId],
-        (thread, mode): (u64, CaptureMode),
+        (caller, mode): (Caller, CaptureMode),
         begun: Site,
     ) -> CaptureId {
         let id = self.next_id();
         self.begun = id.0;
         let uses = Uses::of(graph.as_mut());
         let members = FxHashMap::default();
-        let mut capture = Capture { origin, thread, mode, is_valid: true, members, graph, uses, begun };
+        let mut capture = Capture { origin, caller, mode, is_valid: true, members, graph, uses, begun };
         capture.merge(origin, tails);
         self.captures.insert(id, capture);
         self.streams.insert(origin, id);
@@ -541,17 +561,21 @@ impl<T: AsMut<Graph>> Captures<T> {
         Err(CaptureError::CapturedEvent(event.capture))
     }
 
-    /// Checks an unsafe call ([`What::unsafe_call`](crate::op::What::unsafe_call)) by `thread`, whose own mode is
+    /// Checks an unsafe call ([`What::unsafe_call`](crate::op::What::unsafe_call)) of a thread whose own mode is
     /// `mode`.
     ///
     /// # Errors
     /// [`CaptureError::Unsupported`] if both modes forbid it; the captures that forbid it are then invalid.
     /// [`CaptureError::Invalidated`] if all of them were already.
-    pub fn check_unsafe(&mut self, (thread, mode): (u64, CaptureMode), call: &'static str) -> Result<(), CaptureError> {
+    pub fn check_unsafe(
+        &mut self,
+        (caller, mode): (Caller, CaptureMode),
+        call: &'static str,
+    ) -> Result<(), CaptureError> {
         let forbids = |capture: &Capture<T>| match (mode, capture.mode) {
             (CaptureMode::Relaxed, _) | (_, CaptureMode::Relaxed) => false,
-            (CaptureMode::Global, CaptureMode::Global) => true,
-            _ => capture.thread == thread,
+            (CaptureMode::Global, CaptureMode::Global) => capture.caller.driver == caller.driver,
+            _ => capture.caller == caller,
         };
         self.spoil_each(forbids, call)
     }
@@ -601,7 +625,7 @@ impl<T: AsMut<Graph>> Captures<T> {
     /// # Errors
     /// The capture goes on if this is not the call to end it: [`CaptureError::NotCapturing`],
     /// [`CaptureError::Unmatched`] (it is then invalid), [`CaptureError::WrongThread`].
-    pub fn end(&mut self, stream: StreamId, thread: u64) -> Result<Ended<T>, CaptureError> {
+    pub fn end(&mut self, stream: StreamId, caller: Caller) -> Result<Ended<T>, CaptureError> {
         let id = self.of(stream).ok_or(CaptureError::NotCapturing(stream))?;
         let capture = &self.captures[&id];
         if capture.origin != stream {
@@ -609,7 +633,7 @@ impl<T: AsMut<Graph>> Captures<T> {
             self.invalidate(id);
             return Err(CaptureError::Unmatched { stream, capture: id, origin });
         }
-        if capture.mode != CaptureMode::Relaxed && capture.thread != thread {
+        if capture.mode != CaptureMode::Relaxed && capture.caller != caller {
             return Err(CaptureError::WrongThread(id));
         }
         Ok(self.take(id))

@@ -52,7 +52,7 @@ mod validate;
 
 pub use address::GRAIN;
 pub use backing::{ArenaKey, Backing, BackingStatistics, BackingStep, Blocked};
-pub use capture::{Adding, CaptureError, CaptureId, CaptureMode, CapturedEvent, Captures, Ended, Tails};
+pub use capture::{Adding, Caller, CaptureError, CaptureId, CaptureMode, CapturedEvent, Captures, Ended, Tails};
 pub use copy_refused::{Asked, CopyRefused, Holder};
 pub use error::GraphError;
 pub use exec::{Draft, Exec, Refusal, UpdateRefused};

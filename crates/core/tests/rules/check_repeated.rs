@@ -8,7 +8,7 @@ const MEMORY: Memory = Memory { id: AllocId(7), generation: 3 };
 
 /// Returns the findings of a program whose first two operations create streams 1 and 2.
 fn found(program: &[What]) -> Vec<Finding> {
-    let mut checker = Checker::new(Settings { races: false, leaks: false, advice: false });
+    let mut checker = Checker::new(Settings { races: false, leaks: false, advice: false, unused_graphs: true });
     let (names, mut findings) = (Names::new(), Vec::new());
     let stream = |stream| What::StreamCreate { stream, role: StreamRole::NonBlocking, device: DeviceId(0) };
     let streams = [stream(StreamId(1)), stream(StreamId(2))];

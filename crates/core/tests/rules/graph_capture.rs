@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 
 use millpond_core::check::Site;
 use millpond_core::graph::{
-    Addressing, CaptureError, CaptureId, CaptureMode, Captures, Graph, GraphAllocId, GraphError, GraphId, Label,
-    Memory, NodeId, Work,
+    Addressing, Caller, CaptureError, CaptureId, CaptureMode, Captures, Graph, GraphAllocId, GraphError, GraphId,
+    Label, Memory, NodeId, Work,
 };
 use millpond_core::ids::{AllocId, StreamId};
 use millpond_core::op::StreamRole;
@@ -22,6 +22,10 @@ fn graph(id: u32) -> Graph {
     let mut graph = Graph::new(GraphId(id), 2 * MIB, Addressing::Fixed);
     graph.extend(Range::new(u64::from(id + 1) << 40, 1 << 36));
     graph
+}
+
+fn calling(thread: u64) -> Caller {
+    Caller { driver: 0, thread }
 }
 
 /// Captures of graphs.
@@ -52,7 +56,7 @@ impl Program {
         mode: CaptureMode,
     ) -> Result<CaptureId, CaptureError> {
         self.check_begin(origin, &graph, tails)?;
-        Ok(self.0.begin(origin.0, graph, tails, (thread, mode), Site::default()))
+        Ok(self.0.begin(origin.0, graph, tails, (calling(thread), mode), Site::default()))
     }
 
     /// Adds a node after the tails of a stream.
@@ -70,7 +74,7 @@ impl Program {
         stream: StreamId,
         thread: u64,
     ) -> Result<(Result<Graph, CaptureError>, Vec<StreamId>), CaptureError> {
-        let mut ended = self.0.end(stream, thread)?;
+        let mut ended = self.0.end(stream, calling(thread))?;
         let (checked, streams) = (ended.check(), ended.streams.clone());
         Ok((checked.map(|()| ended.into_graph()), streams))
     }
@@ -250,7 +254,7 @@ fn an_event_of_a_capture_is_of_no_use_after_it() {
 fn synchronising_and_acting_at_once_invalidate() {
     let mut captures = Program::default();
     captures.check_stream(A, "synchronize").unwrap();
-    captures.check_unsafe((0, CaptureMode::Global), "alloc").unwrap();
+    captures.check_unsafe((calling(0), CaptureMode::Global), "alloc").unwrap();
     let capture = begin(&mut captures, A);
     wait(&mut captures, B, A).unwrap();
     captures.check_stream(C, "synchronize").unwrap();
@@ -275,15 +279,26 @@ fn synchronising_and_acting_at_once_invalidate() {
         for (thread, is_fine) in [(0, own), (1, other)] {
             let mut captures = Program::default();
             let id = captures.begin((A, BLOCKING), graph(0), &[], 0, mode).unwrap();
-            let checked = captures.check_unsafe((thread, of_thread), "alloc");
+            let checked = captures.check_unsafe((calling(thread), of_thread), "alloc");
             assert_eq!(checked.is_ok(), is_fine, "{mode:?}, thread {thread}, {of_thread:?}");
             assert_eq!(captures.is_valid(id), is_fine);
             if !is_fine {
-                let again = captures.check_unsafe((thread, of_thread), "alloc");
+                let again = captures.check_unsafe((calling(thread), of_thread), "alloc");
                 assert_eq!(again, Err(CaptureError::Invalidated(id)), "why it is invalid was said");
             }
         }
     }
+}
+
+/// As the host devices of the library.
+#[test]
+fn calls_of_another_driver_are_not_forbidden() {
+    let mut captures = Program::default();
+    let id = begin(&mut captures, A);
+    let [same, other] = [0, 1].map(|driver| Caller { driver, thread: 7 });
+    captures.check_unsafe((other, CaptureMode::Global), "alloc").unwrap();
+    assert!(captures.is_valid(id));
+    captures.check_unsafe((same, CaptureMode::Global), "alloc").unwrap_err();
 }
 
 #[test]

@@ -140,13 +140,13 @@ impl Device {
     ///
     /// # Errors
     /// Returns an error if the driver refuses to open the default stream or to reserve addresses, if pools cannot be
-    /// made of memory with its [`Properties`], or if the trace of the settings has had 255 devices.
+    /// made of memory with its [`Properties`], or if the trace of the settings has had 254 devices.
     pub fn with_driver(driver: Arc<dyn Driver>, config: DeviceConfig) -> Result<Device> {
         process::refuse_forked()?;
         let properties = driver.properties();
         check_memory(GRAIN, properties.granularity, properties.total_bytes)?;
         let number = Context::next_number(&NEXT_DEVICE, "devices")?;
-        let tracer = Tracer::of(number, config.trace)?;
+        let tracer = Tracer::of(number, driver.counts_captures().is_none(), config.trace)?;
         let context = Arc::new(Context {
             number,
             graphs: Graphs::new(number, properties.granularity, driver.counts_captures()),
@@ -316,7 +316,7 @@ impl Device {
         let context = &self.shared.context;
         context.graphs.refuse_synchronize().inspect_err(|error| {
             let place = Place::Source(Location::caller());
-            Tracer::refused(context.tracer.as_ref(), error, |tracer| tracer.synchronized(place));
+            Tracer::refused(context.tracer.as_ref(), error, |tracer| tracer.synchronize_refused(place));
         })?;
         let Everything { live, ended: mut ends } = context.everything()?;
         for shared in live {

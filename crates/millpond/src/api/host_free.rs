@@ -70,7 +70,9 @@ impl Device {
         let context = self.context();
         let refuse = || match error.invalid() {
             // A capture forbids the call, whatever becomes of a graph's memory before its first launch.
-            Some(Invalid::Pointer { nearest: Nearest::OfGraph { .. }, .. }) => context.graphs.refuse_unsafe("free"),
+            Some(Invalid::Pointer { nearest: Nearest::OfGraph { .. }, .. }) if !context.graphs.was_freed(address) => {
+                context.graphs.refuse_unsafe("free")
+            }
             _ => Ok(()),
         };
         let error = refuse().err().unwrap_or(error);

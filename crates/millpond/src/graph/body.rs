@@ -10,7 +10,7 @@ use millpond_core::graph::{
     Access as NodeAccess, Addressing, Asked, Graph as CoreGraph, GraphAllocId, GraphError as CoreError, GraphId, Label,
     Memory, NodeId, Others, Pin,
 };
-use millpond_core::ids::{AllocId, StreamId};
+use millpond_core::ids::{AllocId, DeviceId, StreamId};
 use millpond_core::op::{Names, NodeOp};
 use millpond_core::units::Range;
 use millpond_driver::DriverError;
@@ -146,7 +146,9 @@ impl Body {
     }
 
     pub(super) fn label(&self, place: Place) -> Label {
-        Label { place: shown(place), stream: self.captured_on, ..Label::default() }
+        // As in a trace, which does not say on which device a node that was added by hand runs.
+        let device = self.captured_on.map(|_| DeviceId(self.context.number));
+        Label { place: shown(place), stream: self.captured_on, device, ..Label::default() }
     }
 
     /// Returns the tracer that records nodes as nodes, if any.

@@ -343,8 +343,8 @@ impl Graph {
     /// live.
     ///
     /// # Errors
-    /// A bad dependency; a second free node for one allocation, in this or another graph; a violation as for
-    /// [`add_alloc`](Self::add_alloc).
+    /// A bad dependency; a second free node for one allocation, in this or another graph (a second one for memory of a
+    /// child is refused when the graph is instantiated); a violation as for [`add_alloc`](Self::add_alloc).
     #[track_caller]
     pub fn add_free<T: Pod>(&mut self, dependencies: &[GraphNode], memory: MemAllocNode<T>) -> Result<GraphNode> {
         let place = Place::Source(Location::caller());

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 
 use millpond_core::check::{Act, Finding, Place, Side, Site};
 use millpond_core::graph::{
-    self as core_graph, Access as NodeAccess, Addressing, CaptureError as Refusal, CaptureMode, Captures,
+    self as core_graph, Access as NodeAccess, Addressing, Caller, CaptureError as Refusal, CaptureMode, Captures,
     Graph as CoreGraph, GraphAllocId, GraphId, Memory, NodeId, Uses,
 };
 use millpond_core::ids::StreamId;
@@ -126,11 +126,11 @@ fn is_invalidated(error: &Error) -> bool {
     error.violation().is_some_and(|it| it.code == Some(901))
 }
 
-/// Returns a number for the calling thread.
-fn thread() -> u64 {
+/// Returns the calling thread. A device has the captures of its own driver.
+fn calling() -> Caller {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local!(static OWN: u64 = NEXT.fetch_add(1, Ordering::Relaxed));
-    OWN.with(|own| *own)
+    Caller { driver: 0, thread: OWN.with(|own| *own) }
 }
 
 impl Recording {
@@ -237,7 +237,7 @@ impl Recording {
 
     /// Checks an unsafe call of the calling thread, whose mode is global.
     fn check_unsafe(&mut self, call: &'static str) -> Result<()> {
-        let checked = self.captures.check_unsafe((thread(), CaptureMode::Global), call);
+        let checked = self.captures.check_unsafe((calling(), CaptureMode::Global), call);
         checked.map_err(|error| self.refused(error, StreamId::HOST, Place::Unknown))
     }
 
@@ -478,7 +478,7 @@ impl Stream {
             tracer.capture_begun(shared.id, (id, after), mode, caller);
         }
         let open = Open { session: Arc::clone(&session), body };
-        recording.captures.begin(shared.id, open, tails, (thread(), mode), begun);
+        recording.captures.begin(shared.id, open, tails, (calling(), mode), begun);
         graphs.opened();
         state.capture = Some(Arc::clone(&session));
         state.epoch = 0;
@@ -516,7 +516,7 @@ impl Stream {
         }
         let mut recording = lock(&graphs.captures);
         let (number, at) = (recording.device, (shared.id, Place::Source(caller)));
-        let ended = recording.captures.end(shared.id, thread());
+        let ended = recording.captures.end(shared.id, calling());
         let ended = ended.map_err(|error| refused(recording.refused(error, at.0, at.1)))?;
         let mut ended = garbage.hold(ended);
         state.capture = None;

@@ -171,6 +171,14 @@ impl Graphs {
         }
     }
 
+    /// Returns `true` if the memory of the alloc node at an address was launched and freed, and its instance is gone.
+    #[cold]
+    pub(crate) fn was_freed(&self, address: u64) -> bool {
+        let arenas: Vec<Arc<Arena>> = lock(&self.arenas).iter().filter_map(Weak::upgrade).collect();
+        let key = arenas.iter().find_map(|arena| arena.node_from(address));
+        key.is_some_and(|key| lock(&self.outputs).ended(key).is_some())
+    }
+
     /// Returns the allocation that a name means on a stream.
     pub(crate) fn resolve(&self, name: NodeName, later: Site) -> Result<Arc<Allocation>> {
         if name.is_symbolic() {

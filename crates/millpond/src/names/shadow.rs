@@ -50,7 +50,7 @@ impl Shadow {
     /// Returns a shadow if the environment asks for one.
     pub(crate) fn of_environment() -> Option<Box<Shadow>> {
         let file = PathBuf::from(std::env::var_os(VARIABLE).filter(|_| cfg!(debug_assertions))?);
-        let settings = Settings { races: true, leaks: false, advice: false };
+        let settings = Settings { leaks: false, advice: false, ..Settings::RECORDED };
         let (checker, findings) = (Checker::new(settings), Vec::new());
         Some(Box::new(Shadow { checker, findings, steps: 0, is_over: false, file }))
     }

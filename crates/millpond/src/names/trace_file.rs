@@ -29,7 +29,7 @@ use crate::sync::ranks;
 const VARIABLE: &str = "MILLPOND_TRACE";
 
 /// The most devices in a trace.
-const DEVICES_MAX: u32 = 255;
+const DEVICES_MAX: u32 = 254;
 
 /// A trace of the program's operations, written to a file while the program runs: a setting of devices
 /// ([`DeviceConfig::trace`](crate::DeviceConfig::trace)). Clones name the same file.
@@ -59,7 +59,7 @@ const DEVICES_MAX: u32 = 255;
 /// # }
 /// ```
 ///
-/// A trace has room for 255 devices, including closed ones. Opening another one with it is an error. If the
+/// A trace has room for 254 devices, including closed ones. Opening another one with it is an error. If the
 /// environment asks for traces, the next devices are in a file of their own, with `.2` (`.3`, and so on) appended.
 #[derive(Clone)]
 pub struct Trace {

@@ -59,7 +59,9 @@ impl Stream {
         let shared = &self.shared;
         let mut state = shared.state.lock();
         let was_recorded = event.record().is_some();
-        match shared.enter(&mut state) {
+        // Without a record the stream comes after nothing, and learns nothing.
+        let mode = if was_recorded { shared.enter(&mut state) } else { shared.enter_to_begin(&mut state) };
+        match mode {
             Err(error) => {
                 drop(state);
                 shared.note_refused(&error, |tracer| {

@@ -7,6 +7,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use millpond_core::op::{Place, What};
 use millpond_core::order::Snapshot;
 use millpond_driver::{Driver, RawTime, process};
 
@@ -98,7 +99,7 @@ impl Event {
         if over {
             context.host_learned([snapshot], |tracer| {
                 if let Some(event) = &self.traced {
-                    tracer.event_over(event, caller);
+                    tracer.returned(Place::Source(caller), What::EventQuery { event: event.id, is_over: true });
                 }
             });
         }
@@ -124,7 +125,7 @@ impl Event {
         context.block_on_side_work(snapshot)?;
         context.synchronized([snapshot], |tracer| {
             if let Some(event) = &self.traced {
-                tracer.synchronized_with(event, caller);
+                tracer.returned(Place::Source(caller), What::EventSynchronize { event: event.id });
             }
         });
         Ok(())

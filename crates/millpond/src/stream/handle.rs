@@ -115,7 +115,8 @@ impl StreamShared {
         Ok(mode)
     }
 
-    /// Begins a call that is no operation of the stream and comes after nothing: a capture begins.
+    /// Begins a call that is no operation of the stream and comes after nothing: a capture begins, or the stream waits
+    /// for an event that was never recorded.
     pub(crate) fn enter_to_begin(&self, state: &mut State) -> Result<Mode> {
         let mode = self.find(state)?;
         if mode == Mode::Live && self.role.standing() == Standing::Barrier {

@@ -38,7 +38,7 @@ const DEVICE_SHIFT: u32 = 24;
 const OWN_MEMORY_END: u32 = 1 << (DEVICE_SHIFT - 1);
 
 /// The reason why a trace takes no further device.
-const FULL: &str = "the trace has had 255 devices, and has no room for another: create one more";
+const FULL: &str = "the trace has had 254 devices, and has no room for another: create one more";
 
 /// The reason why a trace ends before its program.
 const NO_NUMBERS: &str =
@@ -51,6 +51,9 @@ pub(crate) struct Tracer {
     /// The device's number in the process, and in the trace.
     pub(crate) context: u32,
     pub(crate) device: u32,
+    /// The number in the trace of the driver that the device's threads call. Captures of a driver forbid the unsafe
+    /// calls of that driver.
+    driver: u8,
     pub(crate) nodes: Mutex<ranks::Traced, NodeNumbers>,
     /// For graphs that were refused nodes: for each refused node, the number of nodes that the graph had before it.
     pub(crate) refused: Mutex<ranks::Traced, FxHashMap<GraphId, Vec<u32>>>,
@@ -99,11 +102,11 @@ fn life(id: AllocId, generation: u64) -> Memory {
 /// Stands for all threads where it does not matter which one calls.
 pub(crate) const MAIN: HostId = HostId(0);
 
-/// Returns the host of the calling thread.
-fn thread() -> HostId {
+/// Returns a number for the calling thread.
+fn thread() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     thread_local!(static OWN: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
-    HostId(OWN.with(|own| *own))
+    OWN.with(|own| *own)
 }
 
 /// The names of alloc nodes' memory in the trace. Memory outlives its graph, and so do its names.
@@ -116,11 +119,12 @@ pub(crate) struct NodeNumbers {
 }
 
 impl Tracer {
-    /// Makes the tracer of a new device: by its setting, or by the environment.
+    /// Makes the tracer of a new device: by its setting, or by the environment. `is_alone` is `true` if captures of
+    /// other devices do not forbid its calls, nor its captures theirs.
     ///
     /// # Errors
     /// If the trace of the setting is full.
-    pub(crate) fn of(context: u32, setting: Option<Trace>) -> Result<Option<Arc<Tracer>>> {
+    pub(crate) fn of(context: u32, is_alone: bool, setting: Option<Trace>) -> Result<Option<Arc<Tracer>>> {
         let found = match setting {
             Some(trace) => match trace.add_device() {
                 Some(device) => Some((trace, device)),
@@ -136,7 +140,9 @@ impl Tracer {
         drop(output);
         let (nodes, refused, next_node, shares) = Default::default();
         let shared = trace.shared;
-        Ok(Some(Arc::new(Tracer { shared, context, device, nodes, refused, next_node, shares })))
+        // The devices of a trace have numbers below 254.
+        let driver = if is_alone { device as u8 + 1 } else { 0 };
+        Ok(Some(Arc::new(Tracer { shared, context, device, driver, nodes, refused, next_node, shares })))
     }
 
     /// Closes the tracer when the device is gone.
@@ -188,14 +194,19 @@ impl Tracer {
         GraphId(self.number(graph.0))
     }
 
+    /// Returns the calling thread, as a caller of the device's driver.
+    fn thread(&self) -> HostId {
+        HostId::calling(self.driver, thread())
+    }
+
     /// Traces an operation that a capture may forbid its own thread only: the calling thread is recorded.
     pub(crate) fn push_of_thread(&self, place: Place, what: What) {
-        self.push_op(&Op { host: thread(), place, what });
+        self.push_op(&Op { host: self.thread(), place, what });
     }
 
     #[inline]
     pub(crate) fn push(&self, place: Place, what: What) {
-        let host = if what.unsafe_call().is_some() { thread() } else { MAIN };
+        let host = if what.unsafe_call().is_some() { self.thread() } else { MAIN };
         self.push_op(&Op { host, place, what });
     }
 
@@ -214,9 +225,15 @@ impl Tracer {
         output.push(&Op { place, ..op.clone() });
     }
 
+    /// Traces the return of a call that captures allowed when it was made.
+    #[cold]
+    pub(crate) fn returned(&self, place: Place, what: What) {
+        self.push_op(&Op { host: self.thread().returned(), place, what });
+    }
+
     /// Returns a new host that is not a thread of this process. Its number is far above those of threads.
     pub(crate) fn new_host(&self) -> HostId {
-        HostId(u32::MAX - self.shared.hosts.fetch_add(1, Ordering::Relaxed))
+        HostId::calling(0, u32::MAX - self.shared.hosts.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Returns a new name for memory that is not an allocation of the device.
@@ -344,13 +361,22 @@ impl Tracer {
         self.push(Place::Source(caller), What::EventQuery { event: event.id, is_over: true });
     }
 
-    /// Traces that the host waited for the whole device.
+    /// Traces a synchronisation with the whole device that a capture forbids.
     #[cold]
-    pub(crate) fn synchronized(&self, place: Place) {
+    pub(crate) fn synchronize_refused(&self, place: Place) {
+        self.push_of_thread(place, self.synchronize());
+    }
+
+    fn synchronize(&self) -> What {
         let is_alone = self.shared.devices.load(Ordering::Relaxed) == 1;
         let device = DeviceId(self.device);
-        let what = if is_alone { What::DeviceSynchronize } else { What::SynchronizeDevice { device } };
-        self.push_of_thread(place, what);
+        if is_alone { What::DeviceSynchronize } else { What::SynchronizeDevice { device } }
+    }
+
+    /// Traces that the host has waited for the whole device.
+    #[cold]
+    pub(crate) fn synchronized(&self, place: Place) {
+        self.returned(place, self.synchronize());
         let mut output = lock(&self.shared.output);
         if output.writer.pending() > 0 {
             output.flush_full();

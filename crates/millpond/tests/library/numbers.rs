@@ -23,13 +23,13 @@ fn a_trace_that_is_full_takes_no_other_device() {
     let first = open().unwrap();
     let (s, t) = (first.stream().unwrap(), first.stream().unwrap());
     let x = s.alloc::<u8>(&first.default_pool(), 100).unwrap();
-    for _ in 1..255 {
+    for _ in 1..254 {
         let other = open().unwrap();
         let stream = other.stream().unwrap();
         stream.free(stream.alloc::<u8>(&other.default_pool(), 100).unwrap()).unwrap();
     }
     let refused = open().unwrap_err();
-    assert!(refused.to_string().contains("trace: the trace has had 255 devices"), "{refused}");
+    assert!(refused.to_string().contains("trace: the trace has had 254 devices"), "{refused}");
     t.wait(&s.record().unwrap()).unwrap();
     visit(&t, x.read()).unwrap();
     t.free(x).unwrap();
@@ -54,7 +54,7 @@ fn further_devices_are_in_a_further_trace_where_the_environment_asks() {
     let program = process::test("numbers::three_hundred_devices").env("MILLPOND_TRACE", &path).output().unwrap();
     assert!(program.status.success());
     let further = file("further.trace.2");
-    for (path, devices) in [(&path, 255), (&further, 45)] {
+    for (path, devices) in [(&path, 254), (&further, 46)] {
         assert_eq!((frees(path), findings(path)), (devices, vec![]), "{}", path.display());
     }
 }
@@ -106,7 +106,7 @@ fn frees(path: &Path) -> usize {
 
 /// Returns the findings of a trace.
 fn findings(path: &Path) -> Vec<Finding> {
-    let mut findings = traced::findings(path, Settings::default(), |_| true);
+    let mut findings = traced::findings(path, Settings::RECORDED, |_| true);
     findings.retain(|finding| !finding.kind.is_advice());
     findings
 }

@@ -195,7 +195,7 @@ fn the_trace_has_what_the_program_said() {
         left.free(a).unwrap();
         assert_eq!(take(&told), [Kind::FreeBeforeUse], "what was let pass has happened");
         drop((left, right, on, trace));
-        let found = traced::findings(&path, Settings::default(), |_| true);
+        let found = traced::findings(&path, Settings::RECORDED, |_| true);
         let found: Vec<_> = found.iter().map(|it| it.kind).collect();
         assert_eq!(found, [Kind::UseBeforeAlloc, Kind::FreeBeforeUse], "on {make:?}");
     }

@@ -29,7 +29,7 @@ fn is_right(name: &str, rounds: usize, record: impl Fn(&Device, &Stream, &Extern
     }
     device.synchronize().unwrap();
     drop((s, t, device));
-    let found = traced::findings(&path, Settings::default(), |_| true);
+    let found = traced::findings(&path, Settings::RECORDED, |_| true);
     std::fs::remove_file(&path).unwrap();
     assert!(found.iter().all(|finding| finding.kind.is_advice()), "{:?}", found.first());
     assert!(found.iter().all(|finding| finding.kind.name() != "empty-wait"), "{:?}", found.first());

@@ -181,7 +181,7 @@ fn a_trace_goes_to_a_regular_file_only() {
 
 /// Returns a checker's findings in a trace, in order.
 fn found(path: &Path) -> Vec<Kind> {
-    let findings = traced::findings(path, Settings::default(), |_| true);
+    let findings = traced::findings(path, Settings::RECORDED, |_| true);
     findings.iter().map(|finding| finding.kind).collect()
 }
 
@@ -436,7 +436,7 @@ fn devices_that_meet_are_in_one_order() {
     own.free(z).unwrap();
     drop((own, foreign, pool, here, there, trace));
 
-    let judge = |counts: fn(&What) -> bool| traced::findings(&path, Settings::default(), counts);
+    let judge = |counts: fn(&What) -> bool| traced::findings(&path, Settings::RECORDED, counts);
     assert_eq!(judge(|_| true), []);
     // Without its waits the same program is wrong, and both devices are named.
     let wrong = judge(|what| !matches!(what, What::EventWait { .. }));
@@ -453,7 +453,7 @@ fn names_of_streams_are_in_the_trace() {
         let x = copy.alloc::<f32>(&device.default_pool(), 1024).unwrap();
         let live = compute.free(x).unwrap_err().error.violation().unwrap().to_string();
         drop((copy, compute, device, trace));
-        let found = traced::findings(&path, Settings::default(), |_| true);
+        let found = traced::findings(&path, Settings::RECORDED, |_| true);
         let sentence =
             "is freed on stream `compute`, but nothing makes that free wait for the allocation on stream `copy`";
         assert!(live.contains(sentence), "{live}");

@@ -119,7 +119,7 @@ const ALL: usize = usize::MAX;
 
 /// Returns the checker's refusals of a program.
 fn refused(ops: &[Op]) -> Vec<Refusal> {
-    let settings = Settings { races: true, leaks: false, advice: false };
+    let settings = Settings { leaks: false, advice: false, ..Settings::RECORDED };
     let (names, mut checker, mut findings) = (Names::default(), Checker::new(settings), Vec::new());
     for op in ops {
         checker.check(op, &names, &mut findings);

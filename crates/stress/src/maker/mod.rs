@@ -165,7 +165,7 @@ impl<'w> Thread<'w> {
         let device = |at: usize| stage.device(at).expect("no thread has run yet");
         let mut run = Run::new(device(0), place, None);
         (1..stage.devices.len()).for_each(|at| run.give_device(device_id(at), device(at)));
-        let settings = Settings { races: true, leaks: false, advice: false };
+        let settings = Settings { leaks: false, advice: false, ..Settings::RECORDED };
         Self {
             stage,
             number,

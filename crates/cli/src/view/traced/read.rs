@@ -26,7 +26,7 @@ pub(in crate::view) fn read(path: &Path, opened: Opened) -> Result<(Scene, Optio
 }
 
 fn read_trace(path: &Path, source: impl Read) -> Result<(Scene, Option<String>), Refusal> {
-    let (mut trace, mut builder) = (Trace::new(source), Builder::new(Settings::default()));
+    let (mut trace, mut builder) = (Trace::new(source), Builder::new(Settings::RECORDED));
     while let Some(op) = trace.next_op()? {
         builder.step(&op, trace.names());
         if builder.scene.lives.len() > ALLOCATIONS_MAX {

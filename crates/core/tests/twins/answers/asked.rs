@@ -6,7 +6,7 @@ use millpond_core::op::{Names, Op};
 use super::program::Kinds;
 
 /// Only violations are looked for.
-pub(crate) const VIOLATIONS: Settings = Settings { races: true, leaks: false, advice: false };
+pub(crate) const VIOLATIONS: Settings = Settings { leaks: false, advice: false, ..Settings::RECORDED };
 
 impl Kinds {
     /// Programs of streams, events and memory. Some have host threads, and some have streams that end.

@@ -223,6 +223,26 @@ const KNOWN: &[(&str, &[&str])] = &[
          update x from h\nupdate x from g\ny = instantiate h",
         &["6 graph-refused"],
     ),
+    // A wait for an event that was never recorded: the stream learns nothing, also not of the legacy default stream.
+    (
+        "stream s\nstream t\nstream l legacy\na = alloc l 256\nevent e\nwait t e\nrecord e s\nwait l e\n\
+         read t a\nfree s a",
+        &["10 free-before-use"],
+    ),
+    // Which of two unordered writes a launch names: captured nodes have a device, and are judged apart from others.
+    (
+        "stream s\nstream t\na = alloc s 256\ncapture s as g\nread s a[128..256]\nend capture s\ngraph h\n\
+         node n in h: write a\nnode m in h after n: read a[100..200]\ngraph i\nnode c in i: child g\n\
+         node d in i after c: child h\nrecord r s\nwait t r\nwrite t a\nwrite t a[128..256]\nx = instantiate i\n\
+         launch x s\ny = instantiate g\nz = instantiate h",
+        &["18 race"],
+    ),
+    // A wait for a destroyed event of a capture does not join it.
+    (
+        "stream s\nstream t\ncapture t as g thread-local\na = alloc t 256\nrecord r t\ndestroy r\nwait s r\n\
+         write s a[128..256]\nend capture t",
+        &["8 use-before-alloc"],
+    ),
 ];
 
 #[test]

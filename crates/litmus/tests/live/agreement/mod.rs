@@ -18,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use millpond_core::check::Kind;
+use millpond_core::check::{Checker, Kind, Settings};
 use millpond_litmus::Program;
 use millpond_runner::{Found, Numbers, Place, Refusal, Schedule, Timing};
 
@@ -39,8 +39,7 @@ fn words(verdict: &Verdict) -> String {
     if said.is_empty() { "right".into() } else { said.join(", ") }
 }
 
-/// Returns the program with an end for every capture and an instance for every graph. Without these, the checker would
-/// judge captures and graphs at their end or the program's, when the library reports nothing.
+/// Returns the program with an end for every capture and an instance for every graph, so that all of them are judged.
 fn whole(lines: &[String]) -> Vec<String> {
     completed(lines).into_iter().map(|(line, _)| line).collect()
 }
@@ -93,30 +92,7 @@ fn completed(lines: &[String]) -> Vec<(String, bool)> {
     whole
 }
 
-/// Returns the line of the whole program where a graph without an instance is destroyed during a capture. The graph is
-/// judged there, but a capture refuses to make an instance.
-fn goes_in_a_capture(whole: &[(String, bool)]) -> Option<u32> {
-    let mut captures = BTreeSet::new();
-    let mut is_added_before = false;
-    for (at, (line, is_added)) in whole.iter().enumerate() {
-        let statement = line.strip_prefix("other: ").unwrap_or(line);
-        let by = &line[..line.len() - statement.len()];
-        let words: Vec<&str> = statement.split(' ').collect();
-        match words[..] {
-            ["capture", stream, "as", ..] => _ = captures.insert((by, stream)),
-            ["end", "capture", stream] => _ = captures.remove(&(by, stream)),
-            ["destroy", _] if is_added_before && !captures.is_empty() => return Some(at as u32 + 1),
-            _ => {}
-        }
-        is_added_before = *is_added;
-    }
-    None
-}
-
 fn judge(lines: &[String], place: Place) -> Came {
-    if let Some(line) = goes_in_a_capture(&completed(lines)) {
-        return Came::Skipped("a graph without an instance goes in a capture".into(), line);
-    }
     judge_as_it_is(&whole(lines), place)
 }
 
@@ -127,7 +103,12 @@ fn judge_as_it_is(lines: &[String], place: Place) -> Came {
     };
     // The text of a panic is in the verdict.
     let judged = catch_unwind(AssertUnwindSafe(|| {
-        let findings = program.check();
+        let (mut checker, mut findings) =
+            (Checker::new(Settings { unused_graphs: false, ..program.settings() }), Vec::new());
+        for op in program.ops() {
+            checker.check(op, program.names(), &mut findings);
+        }
+        checker.finish(program.names(), &mut findings);
         let said = findings.iter().filter(|finding| is_said(finding.kind));
         let by_litmus: Verdict =
             said.map(|finding| Refusal { line: finding.line().unwrap_or(0), kind: finding.kind }).collect();

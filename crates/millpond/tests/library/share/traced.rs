@@ -110,7 +110,7 @@ fn read(path: &Path) -> (Vec<Op>, Vec<Finding>) {
     while let Some(op) = reader.next_op().unwrap() {
         ops.push(op);
     }
-    let (mut checker, mut findings) = (Checker::new(Settings::default()), Vec::new());
+    let (mut checker, mut findings) = (Checker::new(Settings::RECORDED), Vec::new());
     for op in &ops {
         checker.check(op, reader.names(), &mut findings);
     }
