@@ -294,6 +294,8 @@ impl Run {
             }
             Err(error) => {
                 self.graphs.refused.insert(capture.graph);
+                // Another graph may name it.
+                self.instances.unmade.extend(capture.allocated);
                 Ok(Said::Refused(error, Act::Read))
             }
         }

@@ -26,8 +26,9 @@ pub(super) struct Made {
     pub(super) original: Option<GraphId>,
     /// The holder of its fixed addresses, and its number if the holder is an instance.
     pub(super) holder: Option<(Holder, Option<ExecId>)>,
-    /// The launches of earlier instances at its addresses.
-    pub(super) before: Before,
+    /// The launches of earlier instances at the fixed addresses of this graph, and of children that moved into it, by
+    /// the graph that has the addresses.
+    pub(super) before: SmallVec<[(GraphId, Before); 1]>,
     /// `true` if it was checked as a whole since its last change.
     pub(super) is_checked: bool,
     /// `true` once the program instantiated it, updated an instance from it, or made it a child. What has changed since
@@ -38,6 +39,19 @@ pub(super) struct Made {
 }
 
 impl Made {
+    /// Takes the launches of earlier instances at addresses that a new instance has, too.
+    pub(super) fn take_before(&mut self, has_addresses: impl Fn(GraphId) -> bool) -> Before {
+        let mut taken = Before::default();
+        self.before.retain(|(graph, before)| {
+            let is_taken = has_addresses(*graph);
+            if is_taken {
+                taken.extend(std::mem::take(before));
+            }
+            !is_taken
+        });
+        taken
+    }
+
     /// Returns a node by the program's number, or `None` if it was refused.
     pub(super) fn node(&self, node: NodeId) -> Option<NodeId> {
         match self.refused.binary_search(&node.0) {
@@ -57,9 +71,11 @@ pub(super) struct Before {
 }
 
 impl Before {
-    pub(super) fn extend(&mut self, other: Before) {
+    /// Adds other launches. An instance that had the addresses of several graphs may be in both.
+    fn extend(&mut self, other: Before) {
         self.last.extend(other.last);
-        self.left.extend(other.left);
+        let new: SmallVec<[ExecId; 1]> = other.left.into_iter().filter(|exec| !self.left.contains(exec)).collect();
+        self.left.extend(new);
     }
 }
 
@@ -268,6 +284,11 @@ impl Instance {
         (it.graph, it.alloc)
     }
 
+    /// Returns `true` if its launches allocate at fixed addresses of a graph.
+    pub(super) fn has_addresses(&self, graph: GraphId) -> bool {
+        has_addresses(&self.exec, graph)
+    }
+
     /// Returns the live allocations that its launches left.
     pub(super) fn lives(&self) -> impl Iterator<Item = (GraphAllocId, LifeId)> + '_ {
         self.outputs.iter().filter_map(|(alloc, output)| match output {
@@ -282,6 +303,12 @@ impl Instance {
             _ => None,
         }
     }
+}
+
+/// Returns `true` if launches allocate at fixed addresses of a graph. No two such launches may run at once, of any
+/// instances.
+pub(super) fn has_addresses(exec: &Exec, graph: GraphId) -> bool {
+    exec.allocs().iter().any(|it| it.graph == graph && it.node.is_some() && !it.is_symbolic)
 }
 
 /// The owner of memory that another device may use.

@@ -12,7 +12,7 @@ use smallvec::{SmallVec, smallvec};
 use super::addresses::empty_graph;
 use super::checker::{Call, Checker, Step, quiet};
 use super::finding::{Finding, Spot};
-use super::graph_state::{Before, Made};
+use super::graph_state::Made;
 use super::lives::{Found, Named};
 use super::names::Held;
 use crate::graph::{
@@ -201,7 +201,7 @@ impl Checker {
             held,
             original: None,
             holder: None,
-            before: Before::default(),
+            before: SmallVec::new(),
             is_checked: false,
             is_made_of: false,
             refused: Vec::new(),
@@ -325,10 +325,8 @@ impl Checker {
                 if is_fixed {
                     let made = self.made(call, child)?;
                     made.holder = Some((Holder::Parent(graph, call.op.place), None));
-                    if made.graph.has_addresses() {
-                        let before = std::mem::take(&mut made.before);
-                        self.made(call, graph)?.before.extend(before);
-                    }
+                    let before = std::mem::take(&mut made.before);
+                    self.made(call, graph)?.before.extend(before);
                 }
                 Ok(())
             }

@@ -15,7 +15,7 @@ use smallvec::smallvec;
 use super::answer::Begun;
 use super::checker::{Call, Checker, Stands, Step, quiet};
 use super::finding::Finding;
-use super::graph_state::{Before, Instance, Last, Output};
+use super::graph_state::{Before, Instance, Last, Output, has_addresses};
 use super::lives::{LifeId, Named, Source};
 use super::protocol::Launched;
 use super::timeline::StreamIndex;
@@ -43,13 +43,10 @@ impl Checker {
         }
         self.graphs.names.hold(&held);
         let made = self.made(call, graph)?;
-        let mut before = Before::default();
         if made.graph.fixed_memory().is_some() {
             made.holder = Some((Holder::Instance(call.op.place), Some(exec)));
         }
-        if made.graph.has_addresses() {
-            before = std::mem::take(&mut made.before);
-        }
+        let before = made.take_before(|graph| has_addresses(&core, graph));
         let lanes = Lanes::new(&core, || self.time.open_chain());
         let new = Instance {
             exec: core,

@@ -8,7 +8,7 @@ use super::graph_state::{Instance, User};
 use super::lives::LifeId;
 use super::protocol::{Launch, judge};
 use super::timeline::StreamIndex;
-use crate::graph::{Demand, FlatAlloc, NodeKind, Standing, Work};
+use crate::graph::{Demand, NodeKind, Standing, Work};
 use crate::ids::NodeId;
 use crate::life::{Site, Use};
 use crate::op::{Act, Memory};
@@ -139,8 +139,7 @@ impl Checker {
         for gone in gone.filter(|gone| gone.is_destroyed) {
             for (alloc, life) in gone.lives() {
                 let key = gone.key(alloc);
-                let is_there = |it: &FlatAlloc| it.graph == key.0 && it.node.is_some() && !it.is_symbolic;
-                if instance.exec.allocs().iter().any(is_there) {
+                if instance.has_addresses(key.0) {
                     *may_free &= instance.exec.outputs().iter().any(|of| instance.key(*of) == key);
                     left.push(life);
                 }

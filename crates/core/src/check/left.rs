@@ -3,12 +3,14 @@
 //!
 //! Knows instances and lifetimes; no stream.
 
+use rustc_hash::FxHashSet;
+
 use super::checker::{Call, Checker, Step};
 use super::graph_state::{Instance, Output};
 use super::lives::{Freed, LifeId, Source};
 use super::names::Key;
 use crate::graph::GraphAllocId;
-use crate::ids::ExecId;
+use crate::ids::{ExecId, GraphId};
 use crate::op::{Act, Memory};
 
 impl Checker {
@@ -100,8 +102,11 @@ impl Checker {
         let made = self.graphs.graphs.get_mut(&instance.graph.id());
         if let Some(made) = made.filter(|made| matches!(made.holder, Some((_, Some(of))) if of == exec)) {
             made.holder = None;
-            made.before.extend(std::mem::take(&mut instance.before));
-            made.before.left.push(exec);
+            let mut before = std::mem::take(&mut instance.before);
+            before.left.push(exec);
+            let graphs: FxHashSet<GraphId> = instance.exec.allocs().iter().map(|alloc| alloc.graph).collect();
+            let with_addresses = graphs.into_iter().filter(|graph| instance.has_addresses(*graph));
+            made.before.extend(with_addresses.map(|graph| (graph, before.clone())));
         }
         self.bury(exec);
         Ok(())

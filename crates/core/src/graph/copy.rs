@@ -27,17 +27,6 @@ impl Graph {
         })
     }
 
-    /// Returns `true` if launches allocate at fixed addresses, here or in a child. No two of these launches may run at
-    /// once, of any instances.
-    pub fn has_addresses(&self) -> bool {
-        self.fixed_nodes > 0
-            && self.nodes().any(|(_, node)| match &node.kind {
-                NodeKind::MemAlloc(_) => self.addressing == Addressing::Fixed,
-                NodeKind::Child(child) => child.has_addresses(),
-                NodeKind::MemFree(_) | NodeKind::Work(_) => false,
-            })
-    }
-
     /// Returns `true` if the node allocates or frees, or is a child with a node that does so at a fixed address.
     pub fn is_memory_node(&self, id: NodeId) -> bool {
         self.node(id).is_some_and(|node| match &node.kind {

@@ -129,7 +129,7 @@ const PROGRAMS: &[(&str, &str)] = &[
         "A stream that a capture began on is destroyed, and the capture goes on no longer",
         "stream s / stream l legacy / a = alloc now 64 / capture s as g !! capture-state / m = alloc s 64 / \
          destroy s / write l a / synchronize device / free now a / free now a !! double-free / \
-         x = instantiate g / free l m",
+         x = instantiate g / free l m !! free-before-alloc",
     ),
     (
         "A stream is destroyed that a capture has to join",
