@@ -19,7 +19,7 @@ use std::sync::{
 };
 use std::time::Duration;
 
-pub use ranks::{Held, Leaf, Rank, may_wait};
+pub use ranks::{Held, InDriver, Leaf, Rank, may_wait};
 
 use crate::{BiasedLock, BiasedLockGuard, process};
 

@@ -14,12 +14,23 @@ pub trait Rank {
     const IS_SEVERAL: bool;
 }
 
-/// The rank of all locks under which no thread waits for another lock. It comes after all others.
+/// The rank of a lock that a thread takes inside a call to the driver library, as the library's own locks. A thread may
+/// hold any other lock during such a call. It comes after all others.
+#[derive(Debug)]
+pub enum InDriver {}
+
+impl Rank for InDriver {
+    const PLACE: u8 = u8::MAX;
+    const NAME: &'static str = "a lock inside the driver library";
+    const IS_SEVERAL: bool = false;
+}
+
+/// The rank of all locks under which no thread waits for another lock of ours. It comes after all of them.
 #[derive(Debug)]
 pub enum Leaf {}
 
 impl Rank for Leaf {
-    const PLACE: u8 = u8::MAX;
+    const PLACE: u8 = InDriver::PLACE - 1;
     const NAME: &'static str = "a leaf";
     const IS_SEVERAL: bool = false;
 }
