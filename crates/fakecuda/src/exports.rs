@@ -27,6 +27,8 @@ use crate::settings;
 const GRANULARITY: u64 = 2 * MIB;
 /// As on current GPUs: streams have priorities from this one to 0.
 const PRIORITY_GREATEST: c_int = -5;
+/// `CU_MEM_LOCATION_TYPE_HOST_NUMA`
+const HOST_NUMA: c_int = 3;
 /// The version of CUDA that it reports.
 const VERSION: c_int = 13_000;
 
@@ -166,6 +168,10 @@ exports! {
         };
         put(value, answer)
     };
+    cuDeviceGetUuid_v2(uuid: Place<[u8; 16]>, device: c_int) {
+        open::check(device)?;
+        put(uuid, (u128::from(settings::first_device()) + device as u128).to_be_bytes())
+    };
     cuDeviceTotalMem_v2(bytes: Place<usize>, device: c_int) {
         open::check(device)?;
         put(bytes, settings::total_bytes() as usize)
@@ -233,7 +239,10 @@ exports! {
         answer(unsafe { current_device()?.host.unreserve(at, bytes as u64) })
     };
     cuMemCreate(handle: Place<Allocation>, bytes: usize, property: Given<AllocationProp>, flags: u64) {
-        check_property(read(property)?)?;
+        // Memory of the host may be mapped for the device, too.
+        if read(property)?.location.kind != HOST_NUMA {
+            check_property(read(property)?)?;
+        }
         check(flags == 0)?;
         let is_shareable = read(property)?.handle_types == AllocationProp::FILE_DESCRIPTOR;
         put(handle, current_device()?.with_memory(|memory, host| memory.create(host, bytes as u64, is_shareable))?)

@@ -23,7 +23,8 @@
 //! returns this code. With `FAKECUDA_PAGEABLE=1` host memory counts as pageable: copies to and from it have completed
 //! when their calls return. Without it no copy waits, as for pinned memory. With `FAKECUDA_IPC_EVENTS=0` devices report
 //! that they have no interprocess events. With `FAKECUDA_FORKS=1` streams take part in captures of others. With
-//! `FAKECUDA_DECOMPRESSES=1` devices report that they decompress memory.
+//! `FAKECUDA_DECOMPRESSES=1` devices report that they decompress memory. `FAKECUDA_FIRST_DEVICE=1`: device 0 is the
+//! machine's device 1. `FAKECUDA_MODULE_BYTES`: the memory that a module takes.
 //!
 //! | module | one line |
 //! |---|---|

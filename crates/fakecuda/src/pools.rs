@@ -1,6 +1,6 @@
 //! Pools, as far as programs can observe them: their settings, and the pool of each allocation.
 //!
-//! All memory comes from the device; a pool is a name with statistics. It keeps everything that it reserved.
+//! All memory comes from the device; a pool is a name with statistics. It keeps what it reserved until it is trimmed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::c_int;
@@ -105,6 +105,14 @@ impl Pools {
 
     pub(crate) fn check(&mut self, handle: usize) -> Result<(), Code> {
         self.find(handle).map(drop)
+    }
+
+    /// Gives back what is reserved and not used, down to `keep` bytes.
+    pub(crate) fn trim(&mut self, handle: usize, keep: u64) -> Result<(), Code> {
+        let attributes = &mut self.find(handle)?.attributes;
+        let (used, reserved) = (attributes[USED as usize], attributes[RESERVED as usize]);
+        attributes[RESERVED as usize] = reserved.min(used.max(keep));
+        Ok(())
     }
 
     pub(crate) fn attribute(&mut self, handle: usize, which: c_int) -> Result<u64, Code> {

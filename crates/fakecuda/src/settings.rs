@@ -17,6 +17,16 @@ pub(crate) fn devices() -> usize {
     *SETTING as usize
 }
 
+/// Returns the number of the first device among all of the machine, as `CUDA_VISIBLE_DEVICES` chooses it.
+pub(crate) fn first_device() -> u64 {
+    setting("FAKECUDA_FIRST_DEVICE", 0)
+}
+
+/// Returns the memory that each module takes, in bytes.
+pub(crate) fn module_bytes() -> usize {
+    setting("FAKECUDA_MODULE_BYTES", 0) as usize
+}
+
 /// Returns the memory of each device, in bytes.
 pub(crate) fn total_bytes() -> u64 {
     setting("FAKECUDA_BYTES", 64 * GIB)

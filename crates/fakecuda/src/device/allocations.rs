@@ -87,6 +87,11 @@ impl Device {
         Ok(at)
     }
 
+    /// Returns the bytes of all alloc nodes.
+    pub(crate) fn node_bytes(&self) -> Result<u64, Code> {
+        Ok(self.state()?.allocations.nodes.values().sum())
+    }
+
     /// Frees memory.
     pub(crate) fn free(&self, at: u64) -> Result<(), Code> {
         self.free_in(&mut *self.state()?, at)

@@ -70,9 +70,9 @@ exports! {
     cuMemPoolDestroy(pool: usize) {
         pools().destroy(pool)
     };
-    cuMemPoolTrimTo(pool: usize, _keep: usize) {
+    cuMemPoolTrimTo(pool: usize, keep: usize) {
         current_device()?.check_unsafe()?;
-        pools().check(pool)
+        pools().trim(pool, keep as u64)
     };
     cuMemPoolSetAttribute(pool: usize, which: c_int, value: *mut c_void) {
         let wish = match which {

@@ -6,7 +6,7 @@
 
 use std::alloc::Layout;
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, c_char, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::sync::{LazyLock, Mutex};
 
 use millpond_driver::CopyKind;
@@ -14,14 +14,16 @@ use millpond_driver::cuda::abi::graph::{AllocNode, Graph, GraphExec, GraphNode, 
 use millpond_driver::cuda::abi::{Code, Stream};
 
 use super::graphs::add;
-use super::{Given, Place, check, entry, plain, put, read};
+use super::{Given, Place, check, entry, place_of, plain, put, read};
 use crate::contexts::current_device;
 use crate::current;
 use crate::device::graphs::Action;
+use crate::device::open;
 use crate::device::{Device, end_handle, fresh_handle};
 use crate::kernels::{self, Kernel, kernels};
 use crate::lock;
 use crate::pools::pools;
+use crate::settings;
 
 /// A kernel with its arguments, as a host function's data. Never freed, because graphs run it repeatedly.
 struct Call {
@@ -39,6 +41,9 @@ struct LaunchConfig {
     _attributes: *const c_void,
     count: c_uint,
 }
+
+/// The memory of each module that has some.
+static MODULES: LazyLock<Mutex<HashMap<usize, u64>>> = LazyLock::new(Mutex::default);
 
 static HOST: LazyLock<Mutex<HashMap<usize, Layout>>> = LazyLock::new(Mutex::default);
 
@@ -166,19 +171,92 @@ fn copy_now(to: u64, from: u64, bytes: usize) -> Result<(), Code> {
     device.finish(Stream(0))
 }
 
+/// `CUDA_ARRAY_DESCRIPTOR`
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Shape {
+    width: usize,
+    height: usize,
+    _format: c_uint,
+    channels: c_uint,
+}
+
+/// `CUDA_ARRAY3D_DESCRIPTOR`
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct DeepShape {
+    width: usize,
+    height: usize,
+    depth: usize,
+    _format: c_uint,
+    channels: c_uint,
+    _flags: c_uint,
+}
+
+fn allocate_now(at: Place<u64>, bytes: usize) -> Result<(), Code> {
+    let device = current_device()?;
+    device.check_unsafe()?;
+    put(at, device.allocate_in_context(bytes)?)
+}
+
+/// Makes an array with four bytes for each channel. Its handle is its address.
+fn make_array(array: Place<u64>, sizes: [usize; 4]) -> Result<(), Code> {
+    let bytes = sizes.iter().fold(4_usize, |bytes, size| bytes.saturating_mul((*size).max(1)));
+    allocate_now(array, bytes)
+}
+
+fn free_now(at: u64) -> Result<(), Code> {
+    // An address is of one device, whatever the current context is.
+    let known = open::devices().find(|(_, device)| device.contains(at)).map(|(_, device)| device);
+    let device = known.map_or_else(current_device, Ok)?;
+    device.check_unsafe()?;
+    device.wait_for_all()?;
+    device.free(at)?;
+    pools().freed(at);
+    Ok(())
+}
+
 exports! {
     cuMemAlloc_v2(at: Place<u64>, bytes: usize) {
-        let device = current_device()?;
-        device.check_unsafe()?;
-        put(at, device.allocate_in_context(bytes)?)
+        allocate_now(at, bytes)
+    };
+    cuMemAllocManaged(at: Place<u64>, bytes: usize, _flags: c_uint) {
+        allocate_now(at, bytes)
+    };
+    cuMemAllocPitch_v2(at: Place<u64>, pitch: Place<usize>, width: usize, height: usize, _element: c_uint) {
+        let row = width.next_multiple_of(512);
+        put(pitch, row)?;
+        allocate_now(at, row.saturating_mul(height))
+    };
+    cuArrayCreate_v2(array: Place<u64>, shape: Given<Shape>) {
+        let Shape { width, height, channels, .. } = read(shape)?;
+        make_array(array, [width, height, 1, channels as usize])
+    };
+    cuArray3DCreate_v2(array: Place<u64>, shape: Given<DeepShape>) {
+        let DeepShape { width, height, depth, channels, .. } = read(shape)?;
+        make_array(array, [width, height, depth, channels as usize])
+    };
+    cuArrayDestroy(array: u64) {
+        free_now(array)
+    };
+    cuMipmappedArrayCreate(array: Place<u64>, shape: Given<DeepShape>, levels: c_uint) {
+        let DeepShape { width, height, depth, channels, .. } = read(shape)?;
+        check(levels > 0)?;
+        make_array(array, [width, height, depth, channels as usize * 2])
+    };
+    cuMipmappedArrayDestroy(array: u64) {
+        free_now(array)
+    };
+    cuDeviceGetGraphMemAttribute(device: c_int, which: c_int, value: *mut u64) {
+        const RESERVED: c_int = 2;
+        check(which == RESERVED)?;
+        open::check(device)?;
+        let bytes = open::device(device).map_or(Ok(0), |device| device.node_bytes())?;
+        // SAFETY: the caller's place, for a number of 64 bits by this attribute.
+        put(unsafe { place_of(value.cast()) }, bytes)
     };
     cuMemFree_v2(at: u64) {
-        let device = current_device()?;
-        device.check_unsafe()?;
-        device.wait_for_all()?;
-        device.free(at)?;
-        pools().freed(at);
-        Ok(())
+        free_now(at)
     };
     cuMemHostAlloc(at: Place<*mut c_void>, bytes: usize, _flags: c_uint) {
         allocate_host(at, bytes)
@@ -226,9 +304,16 @@ exports! {
     };
     cuStreamQuery(stream: Stream) => finish;
     cuModuleLoadData(module: Place<usize>, _image: *const c_void) {
-        put(module, fresh_handle())
+        let handle = fresh_handle();
+        let bytes = settings::module_bytes();
+        if bytes > 0 {
+            lock(&MODULES).insert(handle, current_device()?.allocate_in_context(bytes)?);
+        }
+        put(module, handle)
     };
     cuModuleUnload(module: usize) {
+        let memory = lock(&MODULES).remove(&module);
+        memory.map_or(Ok(()), free_now)?;
         end_handle(module);
         kernels::forget(|kernel| kernel.module == module);
         Ok(())
