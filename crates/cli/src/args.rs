@@ -1,6 +1,7 @@
 //! The command line: the arguments, their help and the parsing of their values.
 
 mod check;
+mod limit;
 mod plan;
 mod pool;
 mod unchanged;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 use clap::{ColorChoice, Parser, Subcommand, ValueEnum};
 
 pub use check::Check;
+pub use limit::Limits;
 pub use plan::Plan;
 pub use pool::Pool;
 pub use unchanged::{Record, Run};

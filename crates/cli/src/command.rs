@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use clap::{ColorChoice, Parser, ValueEnum};
 
-use crate::args::{Args, Command};
+use crate::args::{Args, Command, Limits};
 use crate::replay::Open;
 use crate::stop::{Stop, complain};
 use crate::{Status, attach, check, devices, forgotten, manual, plan, replay, view};
@@ -63,7 +63,9 @@ fn perform(words: &[OsString], open: Open<'_>, out: &mut dyn Write, err: &mut dy
         }
         Command::Run(run) => {
             let (by_driver, report, check, deep) = (run.driver_pool, run.report, run.check, run.deep);
-            let wish = attach::Wish::Serve { by_driver, report, check, deep };
+            let hami = || Limits::of_hami(std::env::vars_os()).map_err(Stop::bad_input);
+            let limit = run.limit.clone().map_or_else(hami, |limit| Ok(Some(limit)))?;
+            let wish = attach::Wish::Serve { by_driver, report, check, deep, limit: limit.as_ref() };
             attach::run(wish, &run.program, run.keep_allocator, err)
         }
         Command::Plan(plan) => plan::run(plan, out, err),

@@ -49,6 +49,10 @@ questions! {
     capture_info c"cuStreamGetCaptureInfo"(stream: Stream, status: *mut c_int, number: *mut u64);
     pointer_attribute c"cuPointerGetAttribute"(value: *mut c_uint, attribute: c_int, at: u64);
     address_range c"cuMemGetAddressRange_v2"(base: *mut u64, bytes: *mut usize, at: u64);
+    device_uuid c"cuDeviceGetUuid_v2"(uuid: *mut [u8; 16], device: c_int);
+    device_total c"cuDeviceTotalMem_v2"(bytes: *mut usize, device: c_int);
+    graph_bytes c"cuDeviceGetGraphMemAttribute"(device: c_int, attribute: c_int, value: *mut u64);
+    memory_info c"cuMemGetInfo_v2"(free: *mut usize, total: *mut usize);
     device_count c"cuDeviceGetCount"(count: *mut c_int);
     device_attribute c"cuDeviceGetAttribute"(value: *mut c_int, which: c_int, device: c_int);
     pool_attribute c"cuMemPoolGetAttribute"(pool: Pool, attribute: c_int, value: *mut u64);
@@ -181,6 +185,28 @@ pub(crate) fn devices() -> i32 {
 /// Returns `true` if a device has an engine that decompresses memory.
 pub(crate) fn decompresses(device: i32) -> bool {
     answer(|value| device_attribute(value, attribute::DECOMPRESSION, device)).is_some_and(|methods| methods != 0)
+}
+
+/// Returns the identifier of a device, which is the same in every process.
+pub(crate) fn uuid_of(device: i32) -> Option<[u8; 16]> {
+    answer(|uuid| device_uuid(uuid, device))
+}
+
+/// Returns all memory of a device, in bytes.
+pub(crate) fn total_bytes_of(device: i32) -> Option<u64> {
+    answer(|bytes| device_total(bytes, device)).map(|bytes| bytes as u64)
+}
+
+/// Returns the bytes that the process's graphs have reserved on a device.
+pub(crate) fn graph_bytes_of(device: i32) -> Option<u64> {
+    const RESERVED: c_int = 2;
+    answer(|bytes| graph_bytes(device, RESERVED, bytes))
+}
+
+/// Returns the free bytes of the current context's device.
+pub(crate) fn free_bytes() -> Option<u64> {
+    let mut total = 0;
+    answer(|free| memory_info(free, &raw mut total)).map(|free| free as u64)
 }
 
 /// Returns the default pool of a device.

@@ -22,11 +22,21 @@ pub(crate) enum Serving {
     Millpond,
 }
 
+/// The limit of device memory.
+#[derive(Debug)]
+pub(crate) struct Limit {
+    /// The amounts, in the command's form.
+    pub(crate) amounts: String,
+    /// The accounting file that the program's processes share.
+    pub(crate) account: PathBuf,
+}
+
 #[derive(Debug)]
 struct Mode {
     noting: Noting,
     serving: Serving,
     reports: bool,
+    limit: Option<Limit>,
 }
 
 fn is_set(name: &str) -> bool {
@@ -50,7 +60,12 @@ fn mode() -> &'static Mode {
             Ok("driver") => Serving::Driver,
             _ => Serving::Off,
         };
-        Mode { noting, serving, reports: is_set("MILLPOND_INTERPOSE_FIGURES") }
+        let account = std::env::var_os("MILLPOND_INTERPOSE_ACCOUNT");
+        let limit = match (std::env::var("MILLPOND_INTERPOSE_LIMIT"), account) {
+            (Ok(amounts), Some(account)) if serving != Serving::Off => Some(Limit { amounts, account: account.into() }),
+            _ => None,
+        };
+        Mode { noting, serving, reports: is_set("MILLPOND_INTERPOSE_FIGURES"), limit }
     })
 }
 
@@ -78,6 +93,12 @@ pub(crate) fn serving() -> Serving {
 #[inline]
 pub(crate) fn reports() -> bool {
     mode().reports
+}
+
+/// Returns the limit of device memory, if there is one.
+#[inline]
+pub(crate) fn limit() -> Option<&'static Limit> {
+    mode().limit.as_ref()
 }
 
 /// Returns `true` if operations are noted.

@@ -32,10 +32,12 @@ pub(crate) enum Who {
     Noting,
     /// The serving of memory.
     Serving,
+    /// The limit of memory.
+    Limit,
 }
 
 /// By [`Who`].
-static ENDS: [OnceLock<End>; 2] = [const { OnceLock::new() }; 2];
+static ENDS: [OnceLock<End>; 3] = [const { OnceLock::new() }; 3];
 
 fn end(act: impl FnMut(&End)) {
     ENDS.iter().filter_map(OnceLock::get).for_each(act);

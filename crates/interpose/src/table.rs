@@ -1,8 +1,12 @@
 //! The wrapped calls: one description, from which the exported names, the wrappers and the lookups are made.
 //!
-//! A line is a flavour, the exported name, the arguments as `cuda.h` has them, what the call means (`-` for nothing),
-//! and optionally the server that answers it where Millpond serves memory. Flavour `N` is one function. `P` has a twin
-//! `_ptsz`, and `D` a twin `_ptds`, for programs whose default stream is the thread's own.
+//! A line is a flavour, the exported name, the arguments as `cuda.h` has them, in brackets what the call does to the
+//! memory of a device ([`Change`]), what it means (`-` for nothing), and the server that answers it where Millpond
+//! serves memory. The brackets and the server are optional. Flavour `N` is one function. `P` has a twin `_ptsz`, and
+//! `D` a twin `_ptds`, for programs whose default stream is the thread's own.
+//!
+//! Under a limit the change is counted where the real call is made: a call that a server answers counts nothing.
+//! Millpond's own driver makes its calls by other functions (`inner`), which count as well.
 //!
 //! The meaning of a call is noted in the session. `after`: after the real call, if it succeeded. `before`: before it,
 //! for a call that ends the object of a handle, because the handle may be given out again at once. `read` and `list`
@@ -26,6 +30,7 @@ use crate::calls::{captures, contexts, device_at, graphs, host_functions, list, 
 use crate::entry::real::Wrapped;
 use crate::entry::thunk;
 use crate::index::Kind;
+use crate::limit::{self, Change, Door, Key, Kind as Memory, arrays};
 use crate::serve::room::made_for;
 use crate::serve::{self, captures as captured, contexts as hold, memory as give, pointers as answer, pools as keep};
 use crate::session::At;
@@ -74,6 +79,22 @@ macro_rules! calls {
             false => $real(),
         }
     };
+    (@inner [] $inner:path) => { None };
+    (@inner [$change:expr] $inner:path) => { Some($inner) };
+    (@count [] $door:ident $real:ident) => { $real() };
+    (@count [$change:expr] $door:ident $real:ident) => {
+        match limit::is_on() {
+            // SAFETY: the program's own arguments, which must be what the header says.
+            true => unsafe { limit::counted($change, Door::$door, $real) },
+            false => $real(),
+        }
+    };
+    (@limited [] $code:ident) => {};
+    (@limited [$change:expr] $code:ident) => {
+        if limit::is_on() {
+            limit::refused::note($code);
+        }
+    };
     (@refused [] $session:ident $at:ident $code:ident) => {};
     (@refused [$refused:expr] $session:ident $at:ident $code:ident) => {
         if $code == Code::CAPTURE_UNSUPPORTED {
@@ -103,7 +124,7 @@ macro_rules! calls {
     }};
     (
         with $session:ident, $call:ident, $real:ident;
-        $($flavour:ident $name:ident($($arg:ident: $ty:ty),*) =>
+        $($flavour:ident $name:ident($($arg:ident: $ty:ty),*) $([$change:expr])? =>
             $(-)? $($when:ident $act:expr)? $(=> $refused:expr)? $(, $server:expr)?;)*
     ) => {
         #[expect(non_camel_case_types, reason = "they are CUDA's names")]
@@ -115,6 +136,7 @@ macro_rules! calls {
             [Some(stringify!($name)), twin_name!($flavour $name)],
             [$name::plain, $name::twin],
             calls!(@serves [$($server)?]),
+            calls!(@inner [$($change)?] $name::inner),
         )),*];
 
         $(mod $name {
@@ -136,10 +158,34 @@ macro_rules! calls {
                 let $real = || unsafe { real($($arg),*) };
                 let Some(at) = At::enter(entered, TWIN == 1) else { return $real() };
                 let $call = &at;
+                let $real = || calls!(@count [$($change)?] Program $real);
                 let real = || calls!(@serve [$($server)?] $real);
                 let code = calls!(@note [$($when $act)?] $session at real ($($arg),*));
                 calls!(@refused [$($refused)?] $session at code);
+                calls!(@limited [$($change)?] code);
                 code
+            }
+
+            #[allow(unused_unsafe, dead_code, reason = "not every call makes or ends memory of a device")]
+            unsafe extern "C" fn inner_body($($arg: $ty),*) -> Code {
+                let found = WRAPPED[Call::$name as usize].function(0, &WRAPPED);
+                if found == 0 {
+                    return Code::NOT_FOUND;
+                }
+                type Real = unsafe extern "C" fn($($ty),*) -> Code;
+                // SAFETY: the address of the function of this name, and its type by the header.
+                let real: Real = unsafe {
+                    std::mem::transmute::<*const c_void, Real>(std::ptr::with_exposed_provenance(found))
+                };
+                // SAFETY: the call of Millpond's own driver.
+                let $real = || unsafe { real($($arg),*) };
+                calls!(@count [$($change)?] Millpond $real)
+            }
+
+            #[unsafe(naked)]
+            #[allow(dead_code, reason = "as above")]
+            pub(super) unsafe extern "C" fn inner() {
+                thunk::jump_asm!(inner_body)
             }
 
             #[unsafe(naked)]
@@ -157,29 +203,35 @@ calls! {
     with session, call, real;
 
     N cuGetProcAddress(symbol: *const c_char, place: *mut *mut c_void, version: c_int, flags: u64)
+        [Change::Finds(place)]
         => around lookups::proc_address;
     N cuGetProcAddress_v2(
         symbol: *const c_char, place: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int
-    ) => around lookups::proc_address_v2;
+    ) [Change::Finds(place)] => around lookups::proc_address_v2;
 
-    N cuCtxSynchronize() => after session.synchronize_device(ask::current_device())
+    N cuCtxSynchronize() [Change::Measures] => after session.synchronize_device(ask::current_device())
         => Some(What::SynchronizeDevice { device: DeviceId(ask::current_device() as u32) }), hold::synchronized(real());
-    N cuCtxSynchronize_v2(context: Context) => around contexts::synchronize, hold::synchronized(real());
+    N cuCtxSynchronize_v2(context: Context) [Change::Measures]
+        => around contexts::synchronize, hold::synchronized(real());
     N cuCtxEnablePeerAccess(peer: Context, flags: c_uint) => after session.enable_peer_access(ask::device_of(peer));
     N cuCtxDisablePeerAccess(peer: Context) => after session.disable_peer_access(ask::device_of(peer));
-    N cuCtxDestroy(context: Context) => around contexts::destroy, hold::destroy(context, real);
-    N cuCtxDestroy_v2(context: Context) => around contexts::destroy, hold::destroy(context, real);
-    N cuDevicePrimaryCtxReset(device: c_int) => after session.lose_device(device), hold::reset(real(), device);
-    N cuDevicePrimaryCtxReset_v2(device: c_int) => after session.lose_device(device), hold::reset(real(), device);
-    N cuDevicePrimaryCtxRelease(device: c_int) => around contexts::release;
-    N cuDevicePrimaryCtxRelease_v2(device: c_int) => around contexts::release;
+    N cuCtxDestroy(context: Context) [Change::EndsContext(context)]
+        => around contexts::destroy, hold::destroy(context, real);
+    N cuCtxDestroy_v2(context: Context) [Change::EndsContext(context)]
+        => around contexts::destroy, hold::destroy(context, real);
+    N cuDevicePrimaryCtxReset(device: c_int) [Change::Resets(device)]
+        => after session.lose_device(device), hold::reset(real(), device);
+    N cuDevicePrimaryCtxReset_v2(device: c_int) [Change::Resets(device)]
+        => after session.lose_device(device), hold::reset(real(), device);
+    N cuDevicePrimaryCtxRelease(device: c_int) [Change::Releases(device)] => around contexts::release;
+    N cuDevicePrimaryCtxRelease_v2(device: c_int) [Change::Releases(device)] => around contexts::release;
 
     N cuStreamCreate(stream: *mut Stream, flags: c_uint) => after session.create_stream(read(stream)?, flags);
     N cuStreamCreateWithPriority(stream: *mut Stream, flags: c_uint, priority: c_int)
         => after session.create_stream(read(stream)?, flags);
     N cuStreamDestroy(stream: Stream) => before session.destroy_stream(stream), hold::destroy_stream(stream, real);
     N cuStreamDestroy_v2(stream: Stream) => before session.destroy_stream(stream), hold::destroy_stream(stream, real);
-    P cuStreamSynchronize(stream: Stream) => after session.synchronize_stream(call, stream)
+    P cuStreamSynchronize(stream: Stream) [Change::Measures] => after session.synchronize_stream(call, stream)
         => Some(What::StreamSynchronize { stream: session.stream(call, stream) }), hold::synchronized(real());
     P cuStreamQuery(stream: Stream) => after session.query_stream(call, stream)
         => Some(What::StreamQuery { stream: session.stream(call, stream), is_idle: false });
@@ -218,7 +270,7 @@ calls! {
         => after session.record_event(call, event, stream, flags);
     N cuEventQuery(event: Event) => after session.query_event(event)
         => Some(What::EventQuery { event: session.event(event), is_over: false });
-    N cuEventSynchronize(event: Event) => after session.synchronize_event(event)
+    N cuEventSynchronize(event: Event) [Change::Measures] => after session.synchronize_event(event)
         => Some(What::EventSynchronize { event: session.event(event) }), hold::synchronized(real());
     // It answers only if both events have completed.
     N cuEventElapsedTime(time: *mut f32, first: Event, second: Event)
@@ -226,23 +278,26 @@ calls! {
     N cuEventElapsedTime_v2(time: *mut f32, first: Event, second: Event)
         => after [first, second].into_iter().for_each(|event| session.query_event(event));
 
-    P cuMemAllocAsync(at: *mut u64, bytes: usize, stream: Stream)
+    P cuMemAllocAsync(at: *mut u64, bytes: usize, stream: Stream) [Change::Draws(bytes, None, stream)]
         => after session.alloc_in(call, read(at)?, bytes, None, stream),
             give::alloc_async(call, at, bytes, stream, real);
     P cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, pool: Pool, stream: Stream)
+        [Change::Draws(bytes, Some(pool), stream)]
         => after session.alloc_in(call, read(at)?, bytes, Some(pool), stream),
             give::alloc_from_pool(call, at, bytes, pool, stream, real);
-    P cuMemFreeAsync(at: u64, stream: Stream) => around memory::free_async, give::free_async(call, at, stream, real);
-    N cuMemAlloc_v2(at: *mut u64, bytes: usize)
+    P cuMemFreeAsync(at: u64, stream: Stream) [Change::Ends(Key::Address(at))]
+        => around memory::free_async, give::free_async(call, at, stream, real);
+    N cuMemAlloc_v2(at: *mut u64, bytes: usize) [Change::memory(Memory::Memory, at, bytes)]
         => after session.add_memory_now(read(at)?, bytes as u64, Kind::Device)
         => Some(session.refused_memory(bytes as u64, Kind::Device)), made_for(real);
     N cuMemAllocPitch_v2(at: *mut u64, pitch: *mut usize, width: usize, height: usize, element: c_uint)
+        [Change::rows(at, pitch, width, height)]
         => after session.add_memory_now(read(at)?, (read(pitch)? * height) as u64, Kind::Device)
         => Some(session.refused_memory((width * height) as u64, Kind::Device)), made_for(real);
-    N cuMemAllocManaged(at: *mut u64, bytes: usize, flags: c_uint)
+    N cuMemAllocManaged(at: *mut u64, bytes: usize, flags: c_uint) [Change::memory(Memory::Managed, at, bytes)]
         => after session.add_memory_now(read(at)?, bytes as u64, Kind::Managed)
-        => Some(session.refused_memory(bytes as u64, Kind::Managed));
-    N cuMemFree_v2(at: u64) => around memory::free_now, give::free(at, real);
+        => Some(session.refused_memory(bytes as u64, Kind::Managed)), made_for(real);
+    N cuMemFree_v2(at: u64) [Change::Ends(Key::Address(at))] => around memory::free_now, give::free(at, real);
     N cuMemAllocHost_v2(at: *mut u64, bytes: usize)
         => after session.add_memory_now(read(at)?, bytes as u64, Kind::Host)
         => Some(session.refused_memory(bytes as u64, Kind::Host));
@@ -254,8 +309,9 @@ calls! {
         => after session.add_memory_now(at, bytes as u64, Kind::Host);
     N cuMemHostUnregister(at: u64) => around memory::free_now;
 
-    N cuMemMap(at: u64, bytes: usize, offset: usize, handle: u64, flags: u64) => after session.map(at, bytes as u64);
-    N cuMemUnmap(at: u64, bytes: usize) => around ranges::unmap;
+    N cuMemMap(at: u64, bytes: usize, offset: usize, handle: u64, flags: u64) [Change::Maps(at, bytes, handle)]
+        => after session.map(at, bytes as u64);
+    N cuMemUnmap(at: u64, bytes: usize) [Change::Unmaps(at, bytes)] => around ranges::unmap;
     // A program treats what it opens at once as one range.
     N cuMemSetAccess(at: u64, bytes: usize, access: *const AccessDesc, count: usize)
         => after session.index.join(at, at.saturating_add(bytes as u64));
@@ -263,8 +319,13 @@ calls! {
     N cuIpcCloseMemHandle(at: u64) => around ranges::close;
     N cuMemPoolImportPointer(at: *mut u64, pool: Pool, data: *const c_void) => after session.import(read(at)?);
 
-    N cuMemCreate(handle: *mut u64, bytes: usize, props: *const c_void, flags: u64) => -, made_for(real);
-    N cuMemRetainAllocationHandle(handle: *mut u64, at: u64) => -, answer::refuse(at, real);
+    N cuMemCreate(handle: *mut u64, bytes: usize, props: *const c_void, flags: u64)
+        [Change::physical(handle, bytes, props)] => -, made_for(real);
+    N cuMemRelease(handle: u64) [Change::Ends(Key::Handle(handle))] => -;
+    N cuMemRetainAllocationHandle(handle: *mut u64, at: u64) [Change::Retains(handle, at)]
+        => -, answer::refuse(at, real);
+    N cuMemGetInfo_v2(free: *mut usize, total: *mut usize) [Change::Tells(free, total)] => -;
+    N cuDeviceTotalMem_v2(total: *mut usize, device: c_int) [Change::TellsTotal(total, device)] => -;
     N cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, at: u64) => -, answer::range(base, bytes, at, real);
     N cuPointerGetAttribute(place: *mut c_void, attribute: c_int, at: u64)
         => -, answer::attribute(real(), place, attribute, at);
@@ -273,10 +334,20 @@ calls! {
     N cuIpcGetMemHandle(handle: *mut c_void, at: u64) => -, answer::refuse(at, real);
     N cuMemPoolExportPointer(data: *mut c_void, at: u64) => -, answer::refuse(at, real);
 
-    N cuMemPoolCreate(pool: *mut Pool, props: *const PoolProps)
+    N cuArrayCreate_v2(array: *mut usize, shape: *const arrays::Flat) [Change::array(array, shape)]
+        => -, made_for(real);
+    N cuArray3DCreate_v2(array: *mut usize, shape: *const arrays::Deep) [Change::deep_array(array, shape)]
+        => -, made_for(real);
+    N cuArrayDestroy(array: usize) [Change::Ends(Key::Array(array))] => -;
+    N cuMipmappedArrayCreate(array: *mut usize, shape: *const arrays::Deep, levels: c_uint)
+        [Change::mipmapped(array, shape, levels)] => -, made_for(real);
+    N cuMipmappedArrayDestroy(array: usize) [Change::Ends(Key::Mipmapped(array))] => -;
+
+    N cuMemPoolCreate(pool: *mut Pool, props: *const PoolProps) [Change::MakesPool(pool, read(props))]
         => after session.create_pool(read(pool)?, read(props))
         => Some(session.refused_pool()), keep::create(real(), read(pool), read(props));
-    N cuMemPoolDestroy(pool: Pool) => before session.destroy_pool(pool), keep::destroy(pool, real);
+    N cuMemPoolDestroy(pool: Pool) [Change::EndsPool(pool)]
+        => before session.destroy_pool(pool), keep::destroy(pool, real);
     N cuMemPoolSetAccess(pool: Pool, access: *const AccessDesc, count: usize)
         => after session.open_pool(pool, list(access, count)), keep::set_access(real(), pool, access, count);
     N cuDeviceSetMemPool(device: c_int, pool: Pool)
@@ -284,7 +355,7 @@ calls! {
 
     N cuMemSetMemPool(location: *const Location, kind: c_int, pool: Pool)
         => after session.set_pool(device_at(location)?, pool), keep::set_current(real(), device_at(location));
-    N cuMemPoolTrimTo(pool: Pool, keep_bytes: usize) => -, keep::trim(real(), pool, keep_bytes);
+    N cuMemPoolTrimTo(pool: Pool, keep_bytes: usize) [Change::Measures] => -, keep::trim(real(), pool, keep_bytes);
     N cuMemPoolSetAttribute(pool: Pool, attribute: c_int, value: *mut c_void)
         => -, keep::set_attribute(real(), pool, attribute, value);
     N cuMemPoolGetAttribute(pool: Pool, attribute: c_int, value: *mut c_void)
@@ -357,8 +428,14 @@ calls! {
         function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
         stream: Stream, params: *const *const c_void
     ) => after session.kernel(call, function, stream, params, std::ptr::null());
+    N cuModuleLoad(module: *mut usize, file: *const c_char) [Change::Loads(module)] => -;
+    N cuModuleLoadData(module: *mut usize, image: *const c_void) [Change::Loads(module)] => -;
+    N cuModuleLoadDataEx(
+        module: *mut usize, image: *const c_void, count: c_uint, options: *mut c_int, values: *mut *mut c_void
+    ) [Change::Loads(module)] => -;
+    N cuModuleLoadFatBinary(module: *mut usize, image: *const c_void) [Change::Loads(module)] => -;
     // From now on a function's handle may belong to another function.
-    N cuModuleUnload(module: usize) => before session.kernels.forget();
+    N cuModuleUnload(module: usize) [Change::Ends(Key::Module(module))] => before session.kernels.forget();
     N cuLibraryUnload(library: usize) => before session.kernels.forget();
 
     P cuStreamBeginCapture(stream: Stream)
@@ -391,18 +468,23 @@ calls! {
     ) => after session.edges(graph, list(from, count), list(to, count), true);
     N cuGraphDestroyNode(node: GraphNode) => around graphs::destroy_node;
     N cuGraphInstantiate_v2(exec: *mut GraphExec, graph: Graph, node: *mut GraphNode, log: *mut c_char, bytes: usize)
+        [Change::Measures]
         => after session.instance(read(exec)?, graph, 0) => session.refused_instance(graph);
-    N cuGraphInstantiateWithFlags(exec: *mut GraphExec, graph: Graph, flags: u64)
+    N cuGraphInstantiateWithFlags(exec: *mut GraphExec, graph: Graph, flags: u64) [Change::Measures]
         => after session.instance(read(exec)?, graph, flags) => session.refused_instance(graph);
     P cuGraphInstantiateWithParams(exec: *mut GraphExec, graph: Graph, params: *const InstantiateParams)
+        [Change::Measures]
         => after session.instance(read(exec)?, graph, read(params).map_or(0, |params| params.flags))
         => session.refused_instance(graph);
     N cuGraphExecUpdate(exec: GraphExec, graph: Graph, node: *mut GraphNode, result: *mut c_int)
         => after session.update_exec(exec, graph);
     N cuGraphExecUpdate_v2(exec: GraphExec, graph: Graph, info: *mut c_void) => after session.update_exec(exec, graph);
-    P cuGraphUpload(exec: GraphExec, stream: Stream) => after session.upload_graph(call, exec, stream);
-    P cuGraphLaunch(exec: GraphExec, stream: Stream) => after session.launch_graph(call, exec, stream);
-    N cuGraphExecDestroy(exec: GraphExec) => before session.destroy_exec(exec);
+    N cuDeviceGraphMemTrim(device: c_int) [Change::Measures] => -;
+    P cuGraphUpload(exec: GraphExec, stream: Stream) [Change::Measures]
+        => after session.upload_graph(call, exec, stream);
+    P cuGraphLaunch(exec: GraphExec, stream: Stream) [Change::Measures]
+        => after session.launch_graph(call, exec, stream);
+    N cuGraphExecDestroy(exec: GraphExec) [Change::Measures] => before session.destroy_exec(exec);
 
     N cuGraphAddEmptyNode(node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize)
         => after session.add_node(read(node)?, graph, list(after, count), |_| Some(NodeOp::Empty));
@@ -448,17 +530,19 @@ calls! {
         });
     N cuGraphAddMemAllocNode(
         node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *mut AllocNode
-    ) => after session.add_node(read(node)?, graph, list(after, count), |session| {
+    ) [Change::AddsNode(read(params))] => after session.add_node(read(node)?, graph, list(after, count), |session| {
         Some(session.alloc_op(&read(params)?))
     });
     N cuGraphAddMemFreeNode(node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, at: u64)
         => after session.add_node(read(node)?, graph, list(after, count), |session| session.free_op(at));
     N cuGraphAddNode(node: *mut GraphNode, graph: Graph, after: *const GraphNode, count: usize, params: *mut c_int)
+        [Change::node(params)]
         => after session.add_node(read(node)?, graph, list(after, count), |session| session.any_op(params));
     N cuGraphAddNode_v2(
         node: *mut GraphNode, graph: Graph, after: *const GraphNode, data: *const c_void, count: usize,
         params: *mut c_int
-    ) => after session.add_node(read(node)?, graph, list(after, count), |session| session.any_op(params));
+    ) [Change::node(params)]
+        => after session.add_node(read(node)?, graph, list(after, count), |session| session.any_op(params));
     N cuGraphKernelNodeSetParams(node: GraphNode, params: *const c_void) => after session.change_node(node);
     N cuGraphKernelNodeSetParams_v2(node: GraphNode, params: *const c_void) => after session.change_node(node);
     N cuGraphMemcpyNodeSetParams(node: GraphNode, params: *const c_void) => after session.change_node(node);

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use super::limit::Limits;
 use super::values::file_to_write;
 
 /// The arguments of `millpond record`.
@@ -46,6 +47,14 @@ pub struct Run {
     #[arg(long, requires = "report")]
     pub driver_pool: bool,
 
+    /// The most device memory that the program and its child processes may use together: 8GiB, 50%, or 0:8GiB,1:4GiB
+    ///
+    /// An amount is in bytes, or a part of the device's memory. An amount after a device's number is for that device.
+    /// An allocation that would pass the limit gets CUDA's code for no memory (2). Without this option the variables
+    /// CUDA_DEVICE_MEMORY_LIMIT and CUDA_DEVICE_MEMORY_LIMIT_0, _1 ... of HAMi are read.
+    #[arg(long, value_name = "AMOUNT", value_parser = Limits::parse)]
+    pub limit: Option<Limits>,
+
     /// Also check the program, as `millpond check -- PROGRAM` does
     #[arg(long)]
     pub check: bool,
@@ -68,6 +77,7 @@ const RUN_EXAMPLES: &str = concat!(
 Examples:
   millpond run -- ./program --its arguments
   millpond run --report -- python train.py
+  millpond run --limit 8GiB -- python train.py
   millpond run --report --driver-pool -- python train.py
 
 Exit status: the program's; 2 where it cannot be run so; with --check, 1 where something was found and it ended \

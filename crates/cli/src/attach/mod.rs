@@ -24,6 +24,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use crate::args::Limits;
 use crate::output::is_same;
 use crate::refusal::cause;
 use crate::{Status, Stop};
@@ -55,6 +56,8 @@ pub enum Wish<'a> {
         check: bool,
         /// Record the whole stack of each call.
         deep: bool,
+        /// The device memory that all processes of the program may use.
+        limit: Option<&'a Limits>,
     },
 }
 
@@ -97,7 +100,7 @@ fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut d
             writeln!(err, "millpond: the program runs without {} in PATH, the environment of this tool", own.display());
         command.env("PATH", path);
     }
-    let mut former = None;
+    let (mut former, mut account) = (None, None);
     match wish {
         Wish::Record(output) => {
             let output = fresh(output, &path, args)?;
@@ -108,11 +111,17 @@ fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut d
             command.env("MILLPOND_INTERPOSE", "check").env("MILLPOND_INTERPOSE_RACES", if races { "1" } else { "0" });
             command.env("MILLPOND_INTERPOSE_STACKS", if deep { "1" } else { "0" });
         }
-        Wish::Serve { by_driver, report, check, deep } => {
+        Wish::Serve { by_driver, report, check, deep, limit } => {
             command.env("MILLPOND_INTERPOSE", if check { "check" } else { "off" });
             command.env("MILLPOND_INTERPOSE_STACKS", if deep { "1" } else { "0" });
             command.env("MILLPOND_INTERPOSE_SERVE", if by_driver { "driver" } else { "millpond" });
             command.env("MILLPOND_INTERPOSE_FIGURES", if report { "1" } else { "0" });
+            if let Some(limit) = limit {
+                let file = account.insert(Folder::new()?).0.join("account");
+                let refuse = |error: io::Error| format!("{}: cannot be written: {}", file.display(), cause(&error));
+                fs::File::create_new(&file).map_err(refuse)?;
+                command.env("MILLPOND_INTERPOSE_LIMIT", limit.to_string()).env("MILLPOND_INTERPOSE_ACCOUNT", &file);
+            }
         }
     }
     if !keep_allocator {
@@ -262,7 +271,7 @@ fn other_than_file(kind: fs::FileType) -> Option<&'static str> {
     }
 }
 
-/// A folder for reports, which is removed on drop.
+/// A folder for reports, or for the account of a limit. It is removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {

@@ -85,6 +85,7 @@ impl Report {
     pub(super) fn show(&self, wish: Wish<'_>, err: &mut dyn Write) -> io::Result<()> {
         if let Wish::Serve { report: true, by_driver, .. } = wish {
             self.served.show(by_driver, err)?;
+            self.served.show_limits(err)?;
         }
         if self.processes == 0 {
             let what = match wish {

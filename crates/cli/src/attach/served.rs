@@ -23,6 +23,10 @@ pub(super) struct Served {
     processes: u64,
     /// The number of processes whose driver had shut down before it could be asked.
     unknown: u64,
+    /// By device: the limit, and the most that all processes together used.
+    limits: BTreeMap<u32, [u64; 2]>,
+    /// The number of allocations that a limit refused.
+    refused: u64,
 }
 
 impl Served {
@@ -43,6 +47,13 @@ impl Served {
             }
             ["left", counts @ ..] => sum(&mut self.left, counts),
             ["peaks-unknown"] => self.unknown += 1,
+            ["limit", device, figures @ ..] => {
+                let known = self.limits.entry(device.parse().unwrap_or(0)).or_default();
+                for (most, figure) in known.iter_mut().zip(figures) {
+                    *most = figure.parse().unwrap_or(0).max(*most);
+                }
+            }
+            ["refused", count] => self.refused += count.parse().unwrap_or(0),
             _ => {}
         }
     }
@@ -80,6 +91,21 @@ impl Served {
         match self.unknown {
             0 => Ok(()),
             _ => writeln!(err, "millpond: what some pools had is not known: CUDA had ended when it was asked"),
+        }
+    }
+
+    /// Prints the figures of limits.
+    pub(super) fn show_limits(&self, err: &mut dyn Write) -> io::Result<()> {
+        for (device, [limit, peak]) in &self.limits {
+            let (limit, peak) = (Bytes(*limit), Bytes(*peak));
+            writeln!(
+                err,
+                "millpond: limit: device {device}: {peak} of {limit} used at most, by all processes together"
+            )?;
+        }
+        match self.refused {
+            0 => Ok(()),
+            refused => writeln!(err, "millpond: limit: {} refused", counted(refused, "allocation", "allocations")),
         }
     }
 }

@@ -69,6 +69,16 @@ typedef struct {
     unsigned char allocFlags[8];
 } CUmemAllocationProp;
 
+typedef struct {
+    size_t Width, Height;
+    unsigned Format, NumChannels;
+} CUDA_ARRAY_DESCRIPTOR;
+
+typedef struct {
+    size_t Width, Height, Depth;
+    unsigned Format, NumChannels, Flags;
+} CUDA_ARRAY3D_DESCRIPTOR;
+
 #define EACH(X)                                                                                                        \
     X(cuInit, cuInit, (unsigned))                                                                                      \
     X(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (CUcontext *, int))                                          \
@@ -126,6 +136,16 @@ typedef struct {
     X(cuMemUnmap, cuMemUnmap, (CUdeviceptr, size_t))                                                                   \
     X(cuMemSetAccess, cuMemSetAccess, (CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))                          \
     X(cuMemFree, cuMemFree_v2, (CUdeviceptr))                                                                          \
+    X(cuMemAllocManaged, cuMemAllocManaged, (CUdeviceptr *, size_t, unsigned))                                         \
+    X(cuMemAllocPitch, cuMemAllocPitch_v2, (CUdeviceptr *, size_t *, size_t, size_t, unsigned))                        \
+    X(cuArrayCreate, cuArrayCreate_v2, (uintptr_t *, const CUDA_ARRAY_DESCRIPTOR *))                                   \
+    X(cuArrayDestroy, cuArrayDestroy, (uintptr_t))                                                                     \
+    X(cuArray3DCreate, cuArray3DCreate_v2, (uintptr_t *, const CUDA_ARRAY3D_DESCRIPTOR *))                             \
+    X(cuMipmappedArrayDestroy, cuMipmappedArrayDestroy, (uintptr_t))                                                   \
+    X(cuDeviceTotalMem, cuDeviceTotalMem_v2, (size_t *, int))                                                          \
+    X(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2, (int))                                                  \
+    X(cuMipmappedArrayCreate, cuMipmappedArrayCreate,                                                                  \
+      (uintptr_t *, const CUDA_ARRAY3D_DESCRIPTOR *, unsigned))                                                        \
     X(cuMemHostAlloc, cuMemHostAlloc, (void **, size_t, unsigned))                                                     \
     X(cuMemFreeHost, cuMemFreeHost, (void *))                                                                          \
     X(cuMemAllocAsync, cuMemAllocAsync, (CUdeviceptr *, size_t, CUstream))                                             \
@@ -196,6 +216,11 @@ EACH(DECLARE)
 #define cuCtxDestroy cuCtxDestroy_v2
 #define cuMemGetAddressRange cuMemGetAddressRange_v2
 #define cuMemGetInfo cuMemGetInfo_v2
+#define cuMemAllocPitch cuMemAllocPitch_v2
+#define cuArrayCreate cuArrayCreate_v2
+#define cuArray3DCreate cuArray3DCreate_v2
+#define cuDeviceTotalMem cuDeviceTotalMem_v2
+#define cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2
 #define cuMemFree cuMemFree_v2
 #define cuIpcOpenMemHandle cuIpcOpenMemHandle_v2
 #define cuMemcpyDtoH cuMemcpyDtoH_v2

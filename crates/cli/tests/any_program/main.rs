@@ -6,6 +6,7 @@
 
 mod graphs;
 mod hostile;
+mod limit;
 mod peers;
 mod python;
 mod reused;

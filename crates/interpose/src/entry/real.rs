@@ -32,6 +32,8 @@ static ATTACHED: OnceLock<Attached> = OnceLock::new();
 #[derive(Debug)]
 struct Attached {
     wrappers: FxHashMap<usize, usize>,
+    /// Under a limit of memory, the functions for Millpond's own driver.
+    inner: FxHashMap<usize, usize>,
     library: usize,
 }
 
@@ -78,6 +80,8 @@ pub(crate) struct Wrapped {
     real: [AtomicUsize; 2],
     /// `true` if it is needed also when nothing is noted.
     serves: bool,
+    /// If the call counts for a limit of memory, the function that makes and counts it for Millpond's own driver.
+    inner: Option<unsafe extern "C" fn()>,
 }
 
 impl Wrapped {
@@ -85,8 +89,9 @@ impl Wrapped {
         names: [Option<&'static str>; 2],
         wrappers: [unsafe extern "C" fn(); 2],
         serves: bool,
+        inner: Option<unsafe extern "C" fn()>,
     ) -> Self {
-        Self { names, wrappers, real: [const { AtomicUsize::new(0) }; 2], serves }
+        Self { names, wrappers, real: [const { AtomicUsize::new(0) }; 2], serves, inner }
     }
 
     /// Returns its exported names with their wrappers.
@@ -140,7 +145,7 @@ pub(crate) fn attach(library: *mut c_void, all: &[Wrapped]) {
     if ATTACHED.get().is_some() {
         return;
     }
-    let mut wrappers = FxHashMap::default();
+    let (mut wrappers, mut inner) = (FxHashMap::default(), FxHashMap::default());
     for wrapped in all {
         for (twin, name, wrapper) in wrapped.entries() {
             let Ok(name) = CString::new(name) else { continue };
@@ -148,18 +153,27 @@ pub(crate) fn attach(library: *mut c_void, all: &[Wrapped]) {
             if real != 0 && real != wrapper {
                 wrapped.real[twin].store(real, Ordering::Relaxed);
                 let is_lookup = || name.to_bytes().starts_with(b"cuGetProcAddress");
-                if wrapped.serves || mode::is_noting() || is_lookup() {
+                let counts = wrapped.inner.filter(|_| mode::limit().is_some());
+                if wrapped.serves || counts.is_some() || mode::is_noting() || is_lookup() {
                     wrappers.insert(real, wrapper);
+                }
+                if let (0, Some(function)) = (twin, counts) {
+                    inner.insert(real, function as usize);
                 }
             }
         }
     }
-    let _ = ATTACHED.set(Attached { wrappers, library: library.expose_provenance() });
+    let _ = ATTACHED.set(Attached { wrappers, inner, library: library.expose_provenance() });
 }
 
 /// Returns the wrapper of a real function.
 pub(crate) fn wrapper(real: usize) -> Option<usize> {
     ATTACHED.get()?.wrappers.get(&real).copied()
+}
+
+/// Returns the function that stands for a real one in Millpond's own driver, if there is one.
+pub(crate) fn inner(real: usize) -> Option<usize> {
+    ATTACHED.get()?.inner.get(&real).copied()
 }
 
 /// Returns the path of the real library.

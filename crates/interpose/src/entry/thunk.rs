@@ -104,6 +104,17 @@ macro_rules! entry_asm {
 }
 pub(crate) use entry_asm;
 
+/// The instructions of an entry whose caller does not matter.
+macro_rules! jump_asm {
+    ($body:path) => {{
+        #[cfg(target_arch = "aarch64")]
+        std::arch::naked_asm!("b {body}", body = sym $body);
+        #[cfg(target_arch = "x86_64")]
+        std::arch::naked_asm!("jmp {body}", body = sym $body);
+    }};
+}
+pub(crate) use jump_asm;
+
 /// The place where the current entry was called.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entered {

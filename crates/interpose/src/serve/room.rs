@@ -14,6 +14,7 @@ use super::devices::{self, Served};
 use super::{captures, is_ours, pools};
 use crate::abi::Code;
 use crate::ask;
+use crate::limit;
 
 /// Makes all pools give back what they do not use, unless a stream captures. Returns `false` if one does.
 fn give_back() -> bool {
@@ -23,6 +24,8 @@ fn give_back() -> bool {
             let _ = pool.pool.trim_to(0);
             ask::trim_pool(pool.handle);
         }
+        // Under a limit, the pools that CUDA serves are known, too.
+        limit::pools().into_iter().for_each(ask::trim_pool);
         devices::all().for_each(|it| it.device.reclaim());
     });
     given.is_some()
@@ -48,7 +51,7 @@ pub(super) fn retry<T>(served: &Served, mut alloc: impl FnMut() -> Result<T, Err
 /// Makes a driver call, and repeats it if no memory is left.
 pub(crate) fn made_for(real: impl Fn() -> Code + Copy) -> Code {
     let code = real();
-    match code == Code::OUT_OF_MEMORY && is_ours() && give_back() {
+    match code == Code::OUT_OF_MEMORY && (is_ours() || limit::is_on()) && give_back() {
         true => real(),
         false => code,
     }

@@ -48,6 +48,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "signals",
             "session",
             "calls",
+            "limit",
             "serve",
             "table",
             "search",

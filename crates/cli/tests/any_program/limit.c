@@ -1,0 +1,489 @@
+/* Programs under a limit of device memory, one for each name. They print what is left, in MiB. */
+#define _GNU_SOURCE
+#include "cuda.h"
+#include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define KIB 1024ull
+#define MIB (1024 * KIB)
+#define SAY(call) printf("%s: %d\n", #call, (call))
+
+static CUcontext context;
+static CUstream s;
+static const char *self;
+
+static void begin(void) {
+    MUST(cuInit(0));
+    MUST(cuDevicePrimaryCtxRetain(&context, 0));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuStreamCreate(&s, 1));
+}
+
+static void left(const char *when) {
+    size_t free = 0, total = 0;
+    MUST(cuMemGetInfo(&free, &total));
+    printf("%s: %.2f of %.2f\n", when, (double)free / MIB, (double)total / MIB);
+    fflush(stdout);
+}
+
+static CUdeviceptr alloc(size_t bytes) {
+    CUdeviceptr at = 0;
+    MUST(cuMemAlloc(&at, bytes));
+    return at;
+}
+
+static CUmemAllocationProp on(int type, int id) {
+    CUmemAllocationProp props = {.type = 1, .location = {type, id}};
+    return props;
+}
+
+/* What a program asks is within the limit. Either place may be null. */
+static void info(void) {
+    size_t bytes = 0;
+    left("at first");
+    SAY(cuDeviceTotalMem(&bytes, 0));
+    printf("%llu in all\n", bytes / MIB);
+    SAY(cuMemGetInfo(NULL, &bytes));
+    SAY(cuMemGetInfo(&bytes, NULL));
+}
+
+/* Each kind of memory counts from its call to the call that ends it. */
+static void kinds(void) {
+    CUdeviceptr at;
+    size_t pitch;
+    uintptr_t array;
+    CUDA_ARRAY_DESCRIPTOR flat = {1024, 1024, 0x20, 2};
+    CUDA_ARRAY3D_DESCRIPTOR deep = {256, 256, 16, 0x20, 2, 0};
+    MUST(cuMemAlloc(&at, 8 * MIB));
+    left("cuMemAlloc");
+    MUST(cuMemFree(at));
+    MUST(cuMemAllocPitch(&at, &pitch, 1000, 8192, 4));
+    left("cuMemAllocPitch");
+    MUST(cuMemFree(at));
+    MUST(cuMemAllocManaged(&at, 8 * MIB, 1));
+    left("cuMemAllocManaged");
+    MUST(cuMemFree(at));
+    MUST(cuArrayCreate(&array, &flat));
+    left("cuArrayCreate");
+    MUST(cuArrayDestroy(array));
+    MUST(cuArray3DCreate(&array, &deep));
+    left("cuArray3DCreate");
+    MUST(cuArrayDestroy(array));
+    MUST(cuMipmappedArrayCreate(&array, &deep, 2));
+    left("cuMipmappedArrayCreate");
+    MUST(cuMipmappedArrayDestroy(array));
+    MUST(cuMemAllocAsync(&at, 8 * MIB, s));
+    left("cuMemAllocAsync");
+    MUST(cuMemFreeAsync(at, s));
+    MUST(cuCtxSynchronize());
+    left("at the end");
+}
+
+/* Physical memory lives until its handles are released and its mappings are unmapped. */
+static void virtual_memory(void) {
+    CUmemAllocationProp props = on(1, 0);
+    unsigned long long handle, again;
+    CUdeviceptr at;
+    MUST(cuMemCreate(&handle, 8 * MIB, &props, 0));
+    MUST(cuMemAddressReserve(&at, 8 * MIB, 0, 0, 0));
+    MUST(cuMemMap(at, 8 * MIB, 0, handle, 0));
+    left("mapped");
+    MUST(cuMemRelease(handle));
+    left("released, and still mapped");
+    MUST(cuMemUnmap(at, 8 * MIB));
+    left("unmapped");
+    MUST(cuMemCreate(&again, 8 * MIB, &props, 0));
+    MUST(cuMemRelease(again));
+    left("made and released");
+}
+
+/* Memory that is not a device's does not count, whatever number its place has; and a thread needs no context. */
+static void *without_context(void *unused) {
+    CUmemAllocationProp props = on(1, 0);
+    unsigned long long handle = 0;
+    SAY(cuMemCreate(&handle, 8 * MIB, &props, 0));
+    return unused;
+}
+
+static void host_memory(void) {
+    CUmemAllocationProp props = on(3, 0x7ffffff0);
+    unsigned long long handle;
+    pthread_t thread;
+    SAY(cuMemCreate(&handle, 128 * MIB, &props, 0));
+    left("of the host");
+    SAY(cuMemRelease(handle));
+    pthread_create(&thread, NULL, without_context, NULL);
+    pthread_join(thread, NULL);
+    left("without a context");
+}
+
+/* The limit is 64 MiB. */
+static void refused(void) {
+    CUdeviceptr first = alloc(48 * MIB), at = 7;
+    size_t pitch;
+    uintptr_t array;
+    CUDA_ARRAY_DESCRIPTOR flat = {4096, 4096, 0x20, 1};
+    CUmemAllocationProp props = on(1, 0);
+    unsigned long long handle;
+    SAY(cuMemAlloc(&at, 17 * MIB));
+    SAY(cuMemAllocManaged(&at, 17 * MIB, 1));
+    SAY(cuMemAllocPitch(&at, &pitch, 1 * MIB, 17, 4));
+    SAY(cuMemCreate(&handle, 18 * MIB, &props, 0));
+    SAY(cuArrayCreate(&array, &flat));
+    SAY(cuMemAllocAsync(&at, 17 * MIB, s));
+    SAY(cuMemAlloc(&at, 1ull << 60));
+    printf("not written: %d\n", at == 7);
+    left("after all that");
+    SAY(cuMemAlloc(&at, 16 * MIB));
+    SAY(cuMemAlloc(&at, 1));
+    SAY(cuMemFree(first));
+    SAY(cuMemAllocAsync(&at, 48 * MIB, s));
+}
+
+/* Memory of a pool counts, of whatever pool it is; its free is not refused. */
+static void pools(void) {
+    CUmemPoolProps props = {.allocType = 1, .handleTypes = 1, .location = {1, 0}};
+    CUmemoryPool shared, own;
+    CUdeviceptr a, b, c, at;
+    MUST(cuMemPoolCreate(&shared, &props));
+    props.handleTypes = 0;
+    MUST(cuMemPoolCreate(&own, &props));
+    MUST(cuMemAllocFromPoolAsync(&a, 8 * MIB, shared, s));
+    left("from a pool with handles");
+    MUST(cuMemAllocFromPoolAsync(&b, 8 * MIB, own, s));
+    left("from a pool");
+    MUST(cuMemAllocAsync(&c, 8 * MIB, s));
+    left("from the current pool");
+    SAY(cuMemAllocFromPoolAsync(&at, 48 * MIB, shared, s));
+    SAY(cuMemAllocFromPoolAsync(&at, 48 * MIB, own, s));
+    SAY(cuMemAllocAsync(&at, 48 * MIB, s));
+    SAY(cuMemFreeAsync(a, s));
+    SAY(cuMemFreeAsync(b, s));
+    SAY(cuMemFree(c));
+    SAY(cuCtxSynchronize());
+    SAY(cuMemPoolTrimTo(shared, 0));
+    SAY(cuMemPoolDestroy(shared));
+    SAY(cuMemPoolDestroy(own));
+    left("at the end");
+}
+
+/* What is idle in a pool is given back before an allocation is refused. */
+static void idle(void) {
+    CUdeviceptr at;
+    CUmemoryPool first;
+    unsigned long long threshold = ~0ull;
+    MUST(cuDeviceGetDefaultMemPool(&first, 0));
+    MUST(cuMemPoolSetAttribute(first, 4, &threshold));
+    for (int i = 0; i < 3; i++) {
+        MUST(cuMemAllocAsync(&at, 40 * MIB, s));
+        MUST(cuMemFreeAsync(at, s));
+        MUST(cuCtxSynchronize());
+        left("kept");
+        SAY(cuMemAlloc(&at, 60 * MIB));
+        left("taken");
+        MUST(cuMemFree(at));
+    }
+    left("at the end");
+}
+
+/* Sizes that a loop takes and gives back do not drift, and calls that are refused count nothing. */
+static void loop(void) {
+    CUdeviceptr at[8] = {0}, none;
+    unsigned seed = 7;
+    int codes = 0;
+    for (int i = 0; i < 4000; i++) {
+        seed = seed * 1664525 + 1013904223;
+        int slot = seed >> 29, is_async = seed >> 8 & 1;
+        if (at[slot] != 0)
+            MUST(slot % 2 ? cuMemFreeAsync(at[slot], s) : cuMemFree(at[slot]));
+        at[slot] = 0;
+        size_t bytes = (seed >> 12 & 4095) * KIB + 1;
+        MUST(slot % 2 && is_async ? cuMemAllocAsync(&at[slot], bytes, s) : cuMemAlloc(&at[slot], bytes));
+        if (i % 16 == 0)
+            codes |= cuMemAlloc(&none, 200 * MIB) ^ 2;
+        if (i % 64 == 0) {
+            size_t free, total;
+            MUST(cuMemGetInfo(&free, &total));
+            if (free > total || total != 64 * MIB)
+                printf("absurd: %zu of %zu\n", free, total);
+        }
+    }
+    for (int i = 0; i < 8; i++)
+        if (at[i] != 0)
+            MUST(cuMemFree(at[i]));
+    MUST(cuCtxSynchronize());
+    printf("other codes: %d\n", codes);
+    left("at the end");
+}
+
+/* Calls fail in the driver. Then memory is freed that is freed already, or nobody's. */
+static void failed(void) {
+    CUdeviceptr at, one = alloc(8 * MIB);
+    CUmemAllocationProp props = on(1, 0);
+    unsigned long long handle;
+    SAY(cuMemAlloc(&at, 8 * MIB));
+    SAY(cuMemCreate(&handle, 8 * MIB, &props, 0));
+    SAY(cuMemAllocAsync(&at, 8 * MIB, s));
+    left("after failures");
+    SAY(cuMemFree(one));
+    left("after a free that failed");
+    SAY(cuMemFree(one));
+    for (int i = 0; i < 100; i++)
+        if (cuMemFree(one) == 0 || cuMemFreeAsync(one + 512, s) == 0 || cuMemRelease(12345) == 0)
+            printf("freed again\n");
+    left("after all frees");
+}
+
+/* Memory of one device that is freed while the other one is current. */
+static void other_device(void) {
+    CUcontext far;
+    CUstream t;
+    CUdeviceptr a, b;
+    MUST(cuDevicePrimaryCtxRetain(&far, 1));
+    MUST(cuCtxSetCurrent(far));
+    MUST(cuStreamCreate(&t, 1));
+    a = alloc(8 * MIB);
+    MUST(cuMemAllocAsync(&b, 8 * MIB, t));
+    left("device 1");
+    MUST(cuCtxSetCurrent(context));
+    left("device 0");
+    MUST(cuMemFree(a));
+    MUST(cuMemFreeAsync(b, t));
+    left("device 0, after the frees");
+    MUST(cuCtxSetCurrent(far));
+    MUST(cuCtxSynchronize());
+    left("device 1, after the frees");
+    SAY(cuMemAlloc(&a, 40 * MIB));
+    MUST(cuCtxSetCurrent(context));
+    SAY(cuMemAlloc(&a, 40 * MIB));
+}
+
+/* A context ends, and so does a device's primary one, with what was made in it. */
+static void contexts(void) {
+    CUcontext other;
+    MUST(cuCtxCreate(&other, 0, 0));
+    alloc(8 * MIB);
+    left("in a context");
+    MUST(cuCtxDestroy(other));
+    MUST(cuCtxSetCurrent(context));
+    left("after it");
+    alloc(8 * MIB);
+    MUST(cuDevicePrimaryCtxReset(0));
+    left("after a reset");
+    alloc(8 * MIB);
+    MUST(cuDevicePrimaryCtxRelease(0));
+    begin();
+    left("after the last holder");
+}
+
+/* Graphs have memory, too. */
+static void graphs(void) {
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {.bytesize = 7 * MIB}, many = {.bytesize = 80 * MIB};
+    CUgraph graph, captured;
+    CUgraphNode node;
+    CUdeviceptr at;
+    MUST(cuGraphCreate(&graph, 0));
+    MUST(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
+    left("a node");
+    SAY(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &many));
+    MUST(cuStreamBeginCapture(s, 0));
+    MUST(cuMemAllocAsync(&at, 7 * MIB, s));
+    SAY(cuMemAllocAsync(&at, 80 * MIB, s));
+    MUST(cuStreamEndCapture(s, &captured));
+    left("a captured node");
+}
+
+static void modules(void) {
+    CUmodule module;
+    MUST(cuModuleLoadData(&module, ""));
+    left("loaded");
+    MUST(cuModuleUnload(module));
+    left("unloaded");
+}
+
+static void start(int ends[2]) {
+    if (pipe(ends) != 0)
+        exit(7);
+}
+
+static void tell(int ends[2]) {
+    if (write(ends[1], "x", 1) != 1)
+        exit(7);
+}
+
+static void wait_for(int ends[2]) {
+    char byte;
+    if (read(ends[0], &byte, 1) != 1)
+        exit(7);
+}
+
+/* Processes that share the limit. None of them has made a call before the fork. */
+static void children(void) {
+    int ready[2], go[2];
+    CUdeviceptr at;
+    start(ready);
+    start(go);
+    pid_t child = fork();
+    if (child == 0) {
+        begin();
+        alloc(40 * MIB);
+        MUST(cuMemAllocAsync(&at, 8 * MIB, s));
+        left("in the child");
+        tell(ready);
+        wait_for(go);
+        exit(0);
+    }
+    wait_for(ready);
+    begin();
+    left("in the parent");
+    SAY(cuMemAlloc(&at, 24 * MIB));
+    SAY(cuMemAlloc(&at, 16 * MIB));
+    kill(child, SIGKILL);
+    while (waitid(P_PID, child, &(siginfo_t){0}, WEXITED | WNOWAIT) != 0)
+        ;
+    SAY(cuMemAlloc(&at, 24 * MIB)); /* the child is dead, and is not waited for */
+    left("after the kill");
+    waitpid(child, NULL, 0);
+    left("after the wait");
+}
+
+/* A process that forks after its first call: what the child has is its own. */
+static void forks(void) {
+    CUdeviceptr at = alloc(16 * MIB);
+    fflush(stdout);
+    pid_t child = fork();
+    if (child == 0) {
+        left("in the child");
+        SAY(cuMemAlloc(&at, 56 * MIB));
+        SAY(cuMemAlloc(&at, 40 * MIB));
+        left("in the child");
+        fflush(stdout);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+    left("in the parent");
+    MUST(cuMemFree(at));
+    left("in the parent");
+}
+
+/* A program that takes this one's place has none of its memory. */
+static void replaced(void) {
+    alloc(40 * MIB);
+    left("before");
+    execl(self, self, "info", NULL);
+    exit(6);
+}
+
+/* Many processes at once: what they get together is never more than the limit. */
+static void crowd(void) {
+    int together[2];
+    pid_t all[8];
+    size_t free = 0, total = 0;
+    start(together);
+    for (int i = 0; i < 8; i++)
+        if ((all[i] = fork()) == 0) {
+            begin();
+            for (int j = 0; j < 200; j++) {
+                CUdeviceptr at = 0;
+                if (cuMemAlloc(&at, 20 * MIB) == 0) {
+                    MUST(cuMemGetInfo(&free, &total));
+                    if (free > 44 * MIB)
+                        exit(1);
+                    if (j < 199)
+                        MUST(cuMemFree(at));
+                }
+            }
+            tell(together);
+            pause();
+        }
+    for (int i = 0; i < 8; i++)
+        wait_for(together);
+    begin();
+    MUST(cuMemGetInfo(&free, &total));
+    size_t holders = (total - free) / (20 * MIB);
+    printf("at most three have memory: %d\n", holders <= 3 && free == total - holders * 20 * MIB);
+    for (int i = 0; i < 8; i++)
+        kill(all[i], SIGKILL);
+    while (wait(NULL) > 0)
+        ;
+    left("after their ends");
+}
+
+/* Memory that another process opens counts once. */
+static void ipc(void) {
+    int name[2], done[2];
+    CUipcMemHandle handle;
+    CUdeviceptr at;
+    start(name);
+    start(done);
+    if (fork() == 0) {
+        begin();
+        if (read(name[0], &handle, sizeof handle) != sizeof handle)
+            exit(7);
+        MUST(cuIpcOpenMemHandle(&at, handle, 1));
+        left("opened");
+        MUST(cuIpcCloseMemHandle(at));
+        left("closed");
+        exit(0);
+    }
+    begin();
+    at = alloc(24 * MIB);
+    MUST(cuIpcGetMemHandle(&handle, at));
+    if (write(name[1], &handle, sizeof handle) != sizeof handle)
+        exit(7);
+    wait(NULL);
+    left("at the end");
+}
+
+/* The other process has another device with the same number. */
+static void renumbered(void) {
+    fflush(stdout);
+    if (fork() == 0) {
+        setenv("FAKECUDA_FIRST_DEVICE", "1", 1);
+        execl(self, self, "full", NULL);
+        exit(6);
+    }
+    wait(NULL);
+    begin();
+    alloc(60 * MIB);
+    if (fork() == 0) {
+        setenv("FAKECUDA_FIRST_DEVICE", "1", 1);
+        execl(self, self, "full", NULL);
+        exit(6);
+    }
+    wait(NULL);
+    left("at the end");
+}
+
+static void full(void) {
+    alloc(60 * MIB);
+    left("full");
+}
+
+static const struct {
+    const char *name;
+    void (*run)(void);
+    int begins_itself;
+} programs[] = {
+    {"info", info},           {"kinds", kinds},       {"virtual", virtual_memory}, {"host", host_memory},
+    {"refused", refused},     {"pools", pools},       {"idle", idle},              {"loop", loop},
+    {"failed", failed},       {"devices", other_device}, {"contexts", contexts},   {"graphs", graphs},
+    {"modules", modules},     {"children", children, 1}, {"forks", forks},         {"replaced", replaced},
+    {"crowd", crowd, 1},      {"ipc", ipc, 1},        {"renumbered", renumbered, 1}, {"full", full},
+};
+
+int main(int count, char **words) {
+    load();
+    self = words[0];
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
+        if (count > 1 && strcmp(words[1], programs[i].name) == 0) {
+            if (!programs[i].begins_itself)
+                begin();
+            programs[i].run();
+            printf("done\n");
+            return 0;
+        }
+    return 5;
+}

@@ -1,0 +1,185 @@
+//! The limit of device memory: `millpond run --limit`.
+//!
+//! Each call that makes or ends memory of a device is counted where it reaches the driver library: calls of the program
+//! that no server answers, and calls of Millpond's own driver, which make the chunks of its pool. `table` has what each
+//! call does ([`Change`]). So all memory is counted at one place, whoever asked for it.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `amounts` | the amounts that the command passes on |
+//! | `account` | the accounting file, which all processes of the program map |
+//! | `owned` | what this process has made, by the keys that the program ends it with |
+//! | `counted` | the changes, and a call with its change |
+//! | `arrays` | the sizes of arrays |
+//! | `refused` | the message about a refused allocation, and the report to the command |
+//!
+//! CUDA's own pools and graphs decide themselves when they take memory and give it back. The driver says how much they
+//! have reserved, and that figure is taken over.
+
+mod account;
+mod amounts;
+pub(crate) mod arrays;
+mod counted;
+mod owned;
+pub(crate) mod refused;
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+use millpond_driver::cuda::abi::pool::attribute;
+use millpond_driver::locks::{Guard, InDriver, Mutex, lock};
+use millpond_driver::output::say;
+
+pub(crate) use account::Kind;
+pub(crate) use counted::{Change, Door, counted};
+pub(crate) use owned::Key;
+
+use crate::abi::Pool;
+use crate::signals::{self, End, Who};
+use crate::{ask, mode};
+use account::Account;
+use amounts::DEVICES_MAX;
+use owned::{Object, Owned};
+
+/// The limit of a device.
+#[derive(Clone, Copy, Debug)]
+struct Limited {
+    /// The device's place in the account.
+    place: usize,
+    bytes: u64,
+}
+
+/// The state of a process.
+struct State {
+    account: Account,
+    owned: Mutex<InDriver, Owned>,
+    limits: [OnceLock<Option<Limited>>; DEVICES_MAX],
+    /// The devices whose pools and graphs are to be measured, as bits.
+    measured: AtomicU64,
+    /// `true` once a graph may have memory.
+    has_nodes: AtomicBool,
+    refused: AtomicU64,
+}
+
+/// The state; null before the first call that counts. It is never freed.
+static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Returns `true` if there is a limit.
+#[inline]
+pub(crate) fn is_on() -> bool {
+    mode::limit().is_some()
+}
+
+/// Returns the state, if there is a limit.
+fn state() -> Option<&'static State> {
+    let limit = mode::limit()?;
+    let at = STATE.load(Ordering::Acquire);
+    // SAFETY: null, or never freed.
+    unsafe { at.as_ref() }.or_else(|| begin(limit))
+}
+
+#[cold]
+fn begin(limit: &mode::Limit) -> Option<&'static State> {
+    static BEGINNING: Mutex<InDriver, ()> = Mutex::new(());
+    let _one = lock(&BEGINNING);
+    let at = STATE.load(Ordering::Acquire);
+    // SAFETY: as above.
+    if let Some(state) = unsafe { at.as_ref() } {
+        return Some(state);
+    }
+    let account = Account::open(&limit.account);
+    if account.as_ref().is_none_or(|account| !account.is_shared) {
+        let file = limit.account.display();
+        say(format_args!("millpond: {file} cannot be used: the limit counts for process {} alone", std::process::id()));
+    }
+    let state = Box::into_raw(Box::new(State {
+        account: account?,
+        owned: Mutex::new(Owned::default()),
+        limits: [const { OnceLock::new() }; DEVICES_MAX],
+        measured: AtomicU64::new(0),
+        has_nodes: AtomicBool::new(false),
+        refused: AtomicU64::new(0),
+    }));
+    STATE.store(state, Ordering::Release);
+    signals::watch(Who::Limit, End { finish: refused::report, forget, leave: None, save: None });
+    // SAFETY: as above.
+    unsafe { state.as_ref() }
+}
+
+/// Returns the state, if this process has one.
+fn current() -> Option<&'static State> {
+    // SAFETY: null, or never freed.
+    let state = unsafe { STATE.load(Ordering::Acquire).as_ref() }?;
+    // A process that shares this one's memory (vfork) has none of its own.
+    state.account.is_of_this_process().then_some(state)
+}
+
+/// Starts anew in a forked process: the memory is the parent's.
+fn forget() {
+    STATE.store(std::ptr::null_mut(), Ordering::Release);
+}
+
+/// Returns the pools of CUDA's from which the process has memory.
+pub(crate) fn pools() -> Vec<Pool> {
+    current().map_or_else(Vec::new, |state| state.owned().drawn.iter().map(|it| it.0).collect())
+}
+
+impl State {
+    fn owned(&self) -> Guard<'_, Owned> {
+        lock(&self.owned)
+    }
+
+    /// Returns the limit of a device.
+    fn limited(&self, device: i32) -> Option<Limited> {
+        let known = self.limits.get(usize::try_from(device).ok()?)?;
+        if let Some(known) = known.get() {
+            return *known;
+        }
+        // Before the driver is initialised it does not answer, and no memory can be made.
+        let total = ask::total_bytes_of(device)?;
+        Some(*known.get_or_init(|| {
+            let bytes = amounts::of(&mode::limit()?.amounts, device)?.bytes(total);
+            let by_number = || u128::MAX.wrapping_sub(device as u128).to_be_bytes();
+            let place = self.account.place(ask::uuid_of(device).unwrap_or_else(by_number))?;
+            Some(Limited { place, bytes })
+        }))?
+    }
+
+    /// Counts memory that is about to be made. Returns `false` if that would pass the limit.
+    fn take(&self, device: i32, limited: Limited, kind: Kind, bytes: u64) -> bool {
+        self.measure(device);
+        let is_within = bytes == 0 || self.account.take(limited.place, limited.bytes, kind, bytes);
+        refused::set((!is_within).then_some((device, bytes)));
+        is_within
+    }
+
+    fn give(&self, object: Object) {
+        self.account.give(object.place, object.kind, object.bytes);
+    }
+
+    /// From now on the pools and the graphs of a device are measured.
+    fn will_measure(&self, device: i32) {
+        self.measured.fetch_or(1 << device.clamp(0, 63), Ordering::Relaxed);
+    }
+
+    /// Takes over what CUDA's pools and graphs have reserved on a device.
+    fn measure(&self, device: i32) {
+        if self.measured.load(Ordering::Relaxed) & 1 << device.clamp(0, 63) == 0 {
+            return;
+        }
+        let Some(Limited { place, .. }) = self.limited(device) else { return };
+        let pools: Vec<Pool> = self.owned().drawn.iter().filter(|it| it.1 == device).map(|it| it.0).collect();
+        let reserved = pools.into_iter().filter_map(|pool| ask::pool_bytes(pool, attribute::RESERVED)).sum();
+        self.account.set(place, Kind::CudaPool, reserved);
+        if self.has_nodes.load(Ordering::Relaxed)
+            && let Some(reserved) = ask::graph_bytes_of(device)
+        {
+            self.account.set(place, Kind::Graph, reserved);
+        }
+    }
+
+    fn measure_all(&self) {
+        let measured = self.measured.load(Ordering::Relaxed);
+        (0..DEVICES_MAX as i32).filter(|device| measured & 1 << device != 0).for_each(|device| self.measure(device));
+    }
+}
