@@ -11,6 +11,7 @@
 //! thread of the process has synchronised counts as known to all of them.
 
 pub(crate) mod captures;
+mod living;
 mod process;
 
 use crate::ranks;
@@ -19,7 +20,7 @@ use millpond_driver::output::say;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
+use millpond_core::ids::{AllocId, DeviceId, EventId, HostId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, CaptureMode, Memory, Names, Op, Part, Place, Space, StreamRole, Trust, What};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -82,6 +83,8 @@ pub(crate) struct Session {
     places: Places,
     /// The operations' places, by number, as far as they were met.
     named_places: Vec<Place>,
+    /// Under a limit of memory, the place of each allocation, by its number.
+    made_at: FxHashMap<AllocId, Place>,
     host: HostId,
     place: Place,
     /// Text that is added to findings of the current call.
@@ -215,6 +218,7 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
         leaving: Vec::new(),
         places: Places::new(matches!(noting(), Noting::Check { stacks: true, .. })),
         named_places: Vec::new(),
+        made_at: FxHashMap::default(),
         host: HostId(0),
         place: Place::Unknown,
         note: None,
@@ -499,6 +503,9 @@ impl Session {
         }
         // A free of this address now means the new memory.
         self.void.remove(&at);
+        if mode::limit().is_some() {
+            self.made_at.insert(memory.id, self.place);
+        }
         memory
     }
 

@@ -89,10 +89,10 @@ macro_rules! calls {
             false => $real(),
         }
     };
-    (@limited [] $code:ident) => {};
-    (@limited [$change:expr] $code:ident) => {
+    (@limited [] $at:ident $code:ident) => {};
+    (@limited [$change:expr] $at:ident $code:ident) => {
         if limit::is_on() {
-            limit::refused::note($code);
+            limit::refused::note(&$at, $code);
         }
     };
     (@refused [] $session:ident $at:ident $code:ident) => {};
@@ -162,7 +162,7 @@ macro_rules! calls {
                 let real = || calls!(@serve [$($server)?] $real);
                 let code = calls!(@note [$($when $act)?] $session at real ($($arg),*));
                 calls!(@refused [$($refused)?] $session at code);
-                calls!(@limited [$($change)?] code);
+                calls!(@limited [$($change)?] at code);
                 code
             }
 

@@ -30,7 +30,7 @@ static void left(const char *when) {
 
 static CUdeviceptr alloc(size_t bytes) {
     CUdeviceptr at = 0;
-    MUST(cuMemAlloc(&at, bytes));
+    MUST(cuMemAlloc(&at, bytes)); /* made here */
     return at;
 }
 
@@ -121,7 +121,7 @@ static void host_memory(void) {
 
 /* The limit is 64 MiB. */
 static void refused(void) {
-    CUdeviceptr first = alloc(48 * MIB), at = 7;
+    CUdeviceptr first = alloc(48 * MIB) /* the first */, at = 7;
     size_t pitch;
     uintptr_t array;
     CUDA_ARRAY_DESCRIPTOR flat = {4096, 4096, 0x20, 1};
@@ -186,6 +186,17 @@ static void idle(void) {
         MUST(cuMemFree(at));
     }
     left("at the end");
+}
+
+/* The last free bytes serve a pool, too. */
+static void narrow(void) {
+    CUdeviceptr at;
+    alloc(62 * MIB);
+    for (int i = 0; i < 2; i++) {
+        SAY(cuMemAllocAsync(&at, i == 0 ? 2 * MIB : 100 * KIB, s));
+        MUST(cuMemFreeAsync(at, s));
+    }
+    SAY(cuMemAllocAsync(&at, 2 * MIB + 1, s));
 }
 
 /* Sizes that a loop takes and gives back do not drift, and calls that are refused count nothing. */
@@ -468,7 +479,7 @@ static const struct {
     int begins_itself;
 } programs[] = {
     {"info", info},           {"kinds", kinds},       {"virtual", virtual_memory}, {"host", host_memory},
-    {"refused", refused},     {"pools", pools},       {"idle", idle},              {"loop", loop},
+    {"refused", refused},     {"pools", pools},       {"idle", idle},             {"narrow", narrow},              {"loop", loop},
     {"failed", failed},       {"devices", other_device}, {"contexts", contexts},   {"graphs", graphs},
     {"modules", modules},     {"children", children, 1}, {"forks", forks},         {"replaced", replaced},
     {"crowd", crowd, 1},      {"ipc", ipc, 1},        {"renumbered", renumbered, 1}, {"full", full},

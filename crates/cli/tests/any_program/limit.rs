@@ -135,6 +135,11 @@ fn an_allocation_that_would_pass_the_limit_gets_the_code_for_no_memory() {
     for line in ["device 0: 64.00 MiB of 64.00 MiB used at most", "limit: 8 allocations refused"] {
         assert!(said.contains(line), "no `{line}` in {said}");
     }
+    let said = assert_output(&["--limit", "64MiB", "--check"], "refused", &[], &expected);
+    let line = include_str!("limit.c").lines().position(|line| line.contains("/* made here */")).unwrap() + 1;
+    let lines = "48.00 MiB by cuMemAlloc; most of them: 48.00 MiB by ";
+    let place = format!("limit.c:{line} (alloc)\n");
+    assert!(said.contains(lines) && said.contains(&place), "no {place} in {said}");
 }
 
 /// HAMi-core#93 and #217: memory of pools was not counted, and its free was refused. #96: a device's figure only grew.
@@ -172,6 +177,17 @@ fn what_is_idle_is_given_back_before_an_allocation_is_refused() {
     let said = assert_output(&LIMIT, "idle", &[], &expected);
     assert_eq!(said, "", "nothing was refused to the program");
     assert_output(&BY_DRIVER, "idle", &[], &expected);
+}
+
+#[test]
+fn a_pool_gets_the_last_free_bytes() {
+    let expected = [
+        "cuMemAllocAsync(&at, i == 0 ? 2 * MIB : 100 * KIB, s): 0",
+        "cuMemAllocAsync(&at, i == 0 ? 2 * MIB : 100 * KIB, s): 0",
+        "cuMemAllocAsync(&at, 2 * MIB + 1, s): 2",
+        "done",
+    ];
+    assert_output(&LIMIT, "narrow", &[], &expected);
 }
 
 /// HAMi#1181 and HAMi-core#200: after a while the figures were absurd.

@@ -11,7 +11,11 @@ use super::account::named;
 use super::amounts::DEVICES_MAX;
 use super::{Limited, State, current};
 use crate::abi::Code;
+use crate::session::At;
 use crate::{mode, report};
+
+/// The number of the program's lines that are named.
+const LINES: usize = 3;
 
 thread_local! {
     /// The device and the bytes of the thread's last allocation, if the limit has refused that.
@@ -25,20 +29,24 @@ pub(super) fn set(refused: Option<(i32, u64)>) {
 }
 
 /// Counts a call of the program that the limit has refused after all attempts, and says so at the first time.
-pub(crate) fn note(code: Code) {
+pub(crate) fn note(at: &At, code: Code) {
     let last = LAST.try_with(Cell::take).ok().flatten();
     if code != Code::OUT_OF_MEMORY {
         return;
     }
     let (Some((device, bytes)), Some(state)) = (last, current()) else { return };
     if state.refused.fetch_add(1, Ordering::Relaxed) == 0 {
-        state.say_refused(device, bytes);
+        let mut lines = Vec::new();
+        if mode::is_noting() {
+            at.settle(|session| lines = session.most_by_place(device, LINES));
+        }
+        state.say_refused(device, bytes, &lines);
     }
 }
 
 impl State {
     #[cold]
-    fn say_refused(&self, device: i32, bytes: u64) {
+    fn say_refused(&self, device: i32, bytes: u64, lines: &[(String, u64)]) {
         let Some(Limited { place, bytes: limit }) = self.limited(device) else { return };
         let (by_kind, others) = self.account.by_kind(place);
         let used = by_kind.iter().fold(0_u64, |sum, bytes| sum.saturating_add(*bytes));
@@ -50,6 +58,9 @@ impl State {
         }
         if others > 0 {
             let _ = write!(text, "; {} of all that by other processes", Bytes(others));
+        }
+        for (at, (place, bytes)) in lines.iter().enumerate() {
+            let _ = write!(text, "{} {} by {place}", if at == 0 { "; most of them:" } else { "," }, Bytes(*bytes));
         }
         say(text);
     }
