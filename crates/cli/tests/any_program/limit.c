@@ -291,10 +291,13 @@ static void contexts(void) {
 
 /* Graphs have memory, too. */
 static void graphs(void) {
-    CUDA_MEM_ALLOC_NODE_PARAMS params = {.bytesize = 7 * MIB}, many = {.bytesize = 80 * MIB};
+    /* Pinned memory of device 0. */
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {.pool = {1, 1}, .bytesize = 7 * MIB}, many = params;
     CUgraph graph, captured;
+    CUgraphExec exec;
     CUgraphNode node;
     CUdeviceptr at;
+    many.bytesize = 80 * MIB;
     MUST(cuGraphCreate(&graph, 0));
     MUST(cuGraphAddMemAllocNode(&node, graph, NULL, 0, &params));
     left("a node");
@@ -304,6 +307,10 @@ static void graphs(void) {
     SAY(cuMemAllocAsync(&at, 80 * MIB, s));
     MUST(cuStreamEndCapture(s, &captured));
     left("a captured node");
+    MUST(cuGraphInstantiateWithFlags(&exec, captured, 0));
+    MUST(cuGraphLaunch(exec, s));
+    MUST(cuCtxSynchronize());
+    left("launched");
 }
 
 static void modules(void) {

@@ -259,6 +259,7 @@ fn graphs_and_modules_count() {
         "cuGraphAddMemAllocNode(&node, graph, NULL, 0, &many): 2",
         "cuMemAllocAsync(&at, 80 * MIB, s): 2",
         "a captured node: 48.00 of 64.00",
+        "launched: 48.00 of 64.00",
         "done",
     ];
     assert_output(&LIMIT, "graphs", &[], &expected);

@@ -251,6 +251,7 @@ exports! {
         const RESERVED: c_int = 2;
         check(which == RESERVED)?;
         open::check(device)?;
+        current_device()?.check_unsafe()?;
         let bytes = open::device(device).map_or(Ok(0), |device| device.node_bytes())?;
         // SAFETY: the caller's place, for a number of 64 bits by this attribute.
         put(unsafe { place_of(value.cast()) }, bytes)

@@ -319,6 +319,14 @@ impl Account {
         let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| Some(used.saturating_sub(bytes)));
     }
 
+    /// Counts memory that was pending as memory of a kind.
+    pub(super) fn settle(&self, place: usize, kind: Kind, bytes: u64) {
+        if let Some(word) = self.own_word(place, kind) {
+            word.fetch_add(bytes, Ordering::Relaxed);
+        }
+        self.give(place, Kind::Pending, bytes);
+    }
+
     /// Sets the figure of a kind of memory that the driver measures.
     pub(super) fn set(&self, place: usize, kind: Kind, bytes: u64) {
         let Some(word) = self.own_word(place, kind) else { return };
@@ -376,4 +384,91 @@ fn map(file: i32, flags: i32) -> Option<&'static Shared> {
     let at = unsafe { libc::mmap(std::ptr::null_mut(), size_of::<Shared>(), access, flags, file, 0) };
     // SAFETY: it has that size, is never unmapped, and zeros are a value of each field.
     (at != libc::MAP_FAILED).then(|| unsafe { &*at.cast::<Shared>() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Opens a new file, which no process shares.
+    fn account(name: &str) -> Account {
+        let path = std::env::temp_dir().join(format!("millpond-account-{name}-{}", std::process::id()));
+        File::create(&path).unwrap();
+        let account = Account::open(&path).unwrap();
+        fs::remove_file(path).unwrap();
+        assert!(account.is_shared);
+        account
+    }
+
+    /// Returns the number of a process that has ended.
+    fn ended() -> u32 {
+        let mut child = Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        child.id()
+    }
+
+    /// Adds a process that has 10 bytes on the first device.
+    fn add(account: &Account, process: u32, start: u64, namespace: u64) -> &'static Entry {
+        let entry = account.entries().find(|entry| entry.process.load(Ordering::Relaxed) == 0).unwrap();
+        entry.start.store(start, Ordering::Relaxed);
+        entry.namespace.store(namespace, Ordering::Relaxed);
+        entry.used[0][0].store(10, Ordering::Relaxed);
+        entry.process.store(process.into(), Ordering::Release);
+        entry
+    }
+
+    #[test]
+    fn entries_of_dead_processes_are_dropped_and_others_stay() {
+        let account = account("entries");
+        let here = namespace();
+        let parent = std::os::unix::process::parent_id();
+        let start = state_of(parent).unwrap().start;
+        add(&account, parent, start, here);
+        assert_eq!(account.used(0), 10, "it lives");
+        add(&account, parent, start + 1, here);
+        assert_eq!(account.used(0), 10, "the number belongs to another process now");
+        let dead = ended();
+        add(&account, dead, 0, here);
+        assert_eq!(account.used(0), 10, "it has ended");
+        add(&account, dead, 0, here + 1);
+        assert_eq!(account.used(0), 20, "nothing is known of a process of another namespace");
+    }
+
+    #[test]
+    fn the_figures_of_dead_processes_do_not_count() {
+        let account = account("figures");
+        let dead = ended();
+        for _ in 1..PROCESSES_MAX {
+            add(&account, dead, 0, namespace());
+        }
+        assert!(account.take(0, 20, Kind::Memory, 20), "what dead processes had does not count");
+        assert!(!account.take(0, 20, Kind::Memory, 1));
+        account.give(0, Kind::Memory, 30);
+        assert_eq!((account.used(0), account.peak(0)), (0, 20), "a figure is never below 0");
+    }
+
+    #[test]
+    fn a_lock_is_taken_over_from_a_dead_holder_and_waited_for_otherwise() {
+        let account = account("lock");
+        account.shared.lock.store(ended().into(), Ordering::Relaxed);
+        let begin = Instant::now();
+        assert!(account.take(0, 20, Kind::Memory, 20));
+        assert!(begin.elapsed() < PATIENCE / 2, "{:?}", begin.elapsed());
+        let parent = std::os::unix::process::parent_id();
+        let holder = Process { number: parent, start: state_of(parent).unwrap().start };
+        account.shared.lock.store(holder.word(), Ordering::Relaxed);
+        let begin = Instant::now();
+        assert!(!account.take(0, 20, Kind::Memory, 1), "a holder that is stopped does not stop others");
+        assert!(begin.elapsed() >= PATIENCE, "{:?}", begin.elapsed());
+        assert_eq!(account.shared.lock.load(Ordering::Relaxed), holder.word(), "it is still the holder's");
+    }
+
+    #[test]
+    fn a_device_has_its_place_by_its_identifier() {
+        let account = account("places");
+        let places: Vec<_> = [[1; 16], [2; 16], [1; 16]].map(|identifier| account.place(identifier)).into();
+        assert_eq!(places, [Some(0), Some(1), Some(0)]);
+    }
 }

@@ -332,9 +332,9 @@ impl State {
             if let Some(pool) = pool {
                 self.owned().drawn.insert((pool, device));
             }
-            if ask::is_capturing(stream) {
-                self.has_nodes.store(true, Ordering::Relaxed);
-            }
+            let is_node = ask::is_capturing(stream);
+            self.has_nodes.fetch_or(is_node, Ordering::Relaxed);
+            if is_node { Kind::Graph } else { Kind::CudaPool }
         })
     }
 
@@ -343,11 +343,14 @@ impl State {
         let device = device.or_else(ask::context_device).filter(|_| node.is_some());
         let Some(device) = device else { return real() };
         let bytes = node.map_or(0, |node| node.bytes as u64);
-        self.pass_within(device, bytes, real, || self.has_nodes.store(true, Ordering::Relaxed))
+        self.pass_within(device, bytes, real, || {
+            self.has_nodes.store(true, Ordering::Relaxed);
+            Kind::Graph
+        })
     }
 
-    /// Makes a call whose memory is measured, unless its bytes would pass the limit.
-    fn pass_within(&self, device: i32, bytes: u64, real: impl Fn() -> Code, done: impl FnOnce()) -> Code {
+    /// Makes a call whose memory is measured, unless its bytes would pass the limit. `done` returns their kind.
+    fn pass_within(&self, device: i32, bytes: u64, real: impl Fn() -> Code, done: impl FnOnce() -> Kind) -> Code {
         let Some(limited) = self.limited(device) else { return real() };
         if !self.take(device, limited, Kind::Pending, bytes) {
             return Code::OUT_OF_MEMORY;
@@ -355,10 +358,12 @@ impl State {
         let code = real();
         if code == Code::SUCCESS {
             self.will_measure(device);
-            done();
+            // The bytes count as they are until the next measurement.
+            self.account.settle(limited.place, done(), bytes);
             self.measure(device);
+        } else {
+            self.account.give(limited.place, Kind::Pending, bytes);
         }
-        self.account.give(limited.place, Kind::Pending, bytes);
         code
     }
 

@@ -61,6 +61,15 @@ struct State {
     refused: AtomicU64,
 }
 
+/// `true` while a stream may be capturing. A question about pools and graphs may make a capture invalid, so their
+/// figures stay as they are until its end.
+static IS_CAPTURING: AtomicBool = AtomicBool::new(false);
+
+/// Notes whether a stream may be capturing.
+pub(crate) fn set_capturing(is_capturing: bool) {
+    IS_CAPTURING.store(is_capturing, Ordering::Release);
+}
+
 /// The state; null before the first call that counts. It is never freed.
 static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -164,7 +173,8 @@ impl State {
 
     /// Takes over what CUDA's pools and graphs have reserved on a device.
     fn measure(&self, device: i32) {
-        if self.measured.load(Ordering::Relaxed) & 1 << device.clamp(0, 63) == 0 {
+        let is_measured = self.measured.load(Ordering::Relaxed) & 1 << device.clamp(0, 63) != 0;
+        if !is_measured || IS_CAPTURING.load(Ordering::Acquire) {
             return;
         }
         let Some(Limited { place, .. }) = self.limited(device) else { return };

@@ -15,6 +15,7 @@ use millpond_driver::cuda::change_capture;
 
 use crate::abi::{Code, Stream};
 use crate::ask;
+use crate::limit;
 use crate::session::At;
 
 static GOING_ON: AtomicU32 = AtomicU32::new(0);
@@ -72,11 +73,13 @@ pub(crate) fn begin(at: &At, stream: Stream, real: impl Fn() -> Code + Copy) -> 
             std::thread::sleep(Duration::from_micros(50));
         }
     }
+    limit::set_capturing(true);
     let code = change_capture(real);
     match code {
         Code::SUCCESS => origins().push(named(at, stream)),
         _ => drop(GOING_ON.fetch_sub(1, Ordering::AcqRel)),
     }
+    limit::set_capturing(may_be());
     code
 }
 
@@ -101,5 +104,6 @@ fn ending<R>(stream: Stream, end: impl FnOnce() -> R) -> R {
         // A capture that began before this library was loaded was not counted.
         let _ = GOING_ON.fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| count.checked_sub(1));
     }
+    limit::set_capturing(may_be());
     answer
 }
