@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use crate::entry::thunk::is_inside;
 use crate::entry::{real, substitute};
 use crate::table::WRAPPED;
-use crate::{place, session};
+use crate::{limit, place, session};
 
 /// Returns the address to jump to for a lookup of the next definition.
 #[cfg_attr(test, allow(dead_code))]
@@ -98,6 +98,10 @@ unsafe extern "C" fn found(library: *mut c_void, name: *const c_char) -> *mut c_
     }
     // SAFETY: the caller's string, which the real one has read.
     let name = unsafe { CStr::from_ptr(name) }.to_bytes();
+    if name.starts_with(b"nvml") && limit::is_on() {
+        let found = answer.expose_provenance();
+        return limit::nvml::substitute(library, name, found).unwrap_or(answer);
+    }
     if !name.starts_with(b"cu") || name.get(2).is_none_or(|c| !c.is_ascii_uppercase()) {
         return answer;
     }

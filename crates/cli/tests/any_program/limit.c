@@ -1,6 +1,7 @@
 /* Programs under a limit of device memory, one for each name. They print what is left, in MiB. */
 #define _GNU_SOURCE
 #include "cuda.h"
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -266,6 +267,18 @@ static void other_device(void) {
     MUST(cuCtxSetCurrent(far));
     MUST(cuCtxSynchronize());
     left("device 1, after the frees");
+    CUmemPoolProps props = {.allocType = 1, .handleTypes = 1, .location = {1, 1}};
+    CUmemoryPool pool;
+    MUST(cuMemPoolCreate(&pool, &props));
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuMemAllocFromPoolAsync(&a, 8 * MIB, pool, s));
+    left("device 0, with memory of device 1's pool");
+    MUST(cuCtxSetCurrent(far));
+    left("device 1");
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuMemFreeAsync(a, s));
+    MUST(cuCtxSetCurrent(far));
+    MUST(cuMemPoolDestroy(pool));
     SAY(cuMemAlloc(&a, 40 * MIB));
     MUST(cuCtxSetCurrent(context));
     SAY(cuMemAlloc(&a, 40 * MIB));
@@ -475,6 +488,30 @@ static void renumbered(void) {
     left("at the end");
 }
 
+/* NVML answers within the limit, also for a process that uses no CUDA. */
+static void nvml(void) {
+    void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW), *devices[2];
+    int (*handle)(unsigned, void **) = dlsym(library, "nvmlDeviceGetHandleByIndex_v2");
+    int (*ask)(void *, unsigned long long *) = dlsym(library, "nvmlDeviceGetMemoryInfo");
+    int (*ask_2)(void *, unsigned long long *) = dlsym(library, "nvmlDeviceGetMemoryInfo_v2");
+    unsigned long long memory[3], memory_2[5] = {0x2000028};
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < 2; i++) {
+            MUST(handle(i, &devices[i]));
+            MUST(ask(devices[i], memory));
+            printf("device %d: %llu of %llu free, %llu used\n", i, memory[1] / MIB, memory[0] / MIB, memory[2] / MIB);
+        }
+        MUST(ask_2(devices[0], memory_2));
+        printf("device 0: %llu of %llu free, %llu used, version %llx\n", memory_2[3] / MIB, memory_2[1] / MIB,
+               memory_2[4] / MIB, memory_2[0] & 0xffffffff);
+        if (round == 0) {
+            begin();
+            alloc(24 * MIB);
+        }
+    }
+    SAY(ask(NULL, memory));
+}
+
 static void full(void) {
     alloc(60 * MIB);
     left("full");
@@ -490,6 +527,7 @@ static const struct {
     {"failed", failed},       {"devices", other_device}, {"contexts", contexts},   {"graphs", graphs},
     {"modules", modules},     {"children", children, 1}, {"forks", forks},         {"replaced", replaced},
     {"crowd", crowd, 1},      {"ipc", ipc, 1},        {"renumbered", renumbered, 1}, {"full", full},
+    {"nvml", nvml, 1},
 };
 
 int main(int count, char **words) {

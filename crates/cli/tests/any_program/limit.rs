@@ -12,6 +12,9 @@ use super::{PLACE, text};
 /// The programs, linked with the library and by lookup.
 static PROGRAMS: LazyLock<[String; 2]> = LazyLock::new(|| {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/any_program/limit.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(PLACE.join("libnvidia-ml.so.1")).arg(source.with_file_name("nvml.c"));
+    assert!(compiler.status().unwrap().success(), "NVML is compiled");
     let folder = format!("-L{}", PLACE.display());
     let ways: [(&str, &[&str]); 2] =
         [("limit-linked", &["-rdynamic", &folder, "-l:libcuda.so.1"]), ("limit-looked-up", &["-DBY_LOOKUP"])];
@@ -64,6 +67,36 @@ fn what_a_program_asks_is_within_the_limit() {
     assert_output(&[], "info", &real, &expected);
     // Another device's limit is not this one's.
     assert_output(&["--limit", "1:32MiB"], "info", &real, &expected);
+}
+
+#[test]
+fn nvml_answers_within_the_limit() {
+    let expected = [
+        "device 0: 64 of 64 free, 0 used",
+        "device 1: 16 of 16 free, 0 used",
+        "device 0: 64 of 64 free, 0 used, version 2000028",
+        "device 0: 40 of 64 free, 24 used",
+        "device 1: 16 of 16 free, 0 used",
+        "device 0: 40 of 64 free, 24 used, version 2000028",
+        "ask(NULL, memory): 2",
+        "done",
+    ];
+    // Before CUDA is used, the number of a device is not known: only the amount for all devices counts.
+    assert_output(
+        &["--limit", "16MiB,0:64MiB"],
+        "nvml",
+        &[],
+        &expected.map(|line| match line {
+            "device 0: 64 of 64 free, 0 used" => "device 0: 16 of 16 free, 0 used",
+            "device 0: 64 of 64 free, 0 used, version 2000028" => "device 0: 16 of 16 free, 0 used, version 2000028",
+            other => other,
+        }),
+    );
+    let of_all =
+        expected.map(|line| if line.starts_with("device 1") { "device 1: 64 of 64 free, 0 used" } else { line });
+    assert_output(&LIMIT, "nvml", &[], &of_all);
+    let real = run(&[], &PROGRAMS[0], "nvml", &[]);
+    assert!(text(&real.stdout).starts_with("device 0: 80896 of 81920 free, 1024 used\n"), "{}", text(&real.stdout));
 }
 
 #[test]
@@ -233,6 +266,8 @@ fn memory_counts_on_its_own_device() {
         "device 0: 64.00 of 64.00",
         "device 0, after the frees: 64.00 of 64.00",
         "device 1, after the frees: 32.00 of 32.00",
+        "device 0, with memory of device 1's pool: 64.00 of 64.00",
+        "device 1: 24.00 of 32.00",
         "cuMemAlloc(&a, 40 * MIB): 2",
         "cuMemAlloc(&a, 40 * MIB): 0",
         "done",

@@ -74,8 +74,23 @@ pub(super) fn named(bytes: &ByKind) -> Vec<(&'static str, u64)> {
 struct Place {
     is_taken: AtomicU64,
     identifier: [AtomicU64; 2],
+    /// The limit in bytes.
+    limit: AtomicU64,
     /// The most bytes that were used at any time.
     peak: AtomicU64,
+}
+
+impl Place {
+    fn is_of(&self, identifier: [u64; 2]) -> bool {
+        let known = self.identifier.each_ref().map(|half| half.load(Ordering::Relaxed));
+        self.is_taken.load(Ordering::Acquire) != 0 && known == identifier
+    }
+}
+
+/// Returns an identifier as two words.
+fn halves(identifier: [u8; 16]) -> [u64; 2] {
+    let whole = u128::from_be_bytes(identifier);
+    [(whole >> 64) as u64, whole as u64]
 }
 
 /// A process of the file.
@@ -252,27 +267,32 @@ impl Account {
         }
     }
 
-    /// Returns the place of a device.
-    pub(super) fn place(&self, identifier: [u8; 16]) -> Option<usize> {
-        let half = |from: usize| identifier.iter().skip(from).take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte));
-        let wanted = [half(0), half(8)];
-        let is_it = |place: &Place| {
-            let known = place.identifier.each_ref().map(|half| half.load(Ordering::Relaxed));
-            place.is_taken.load(Ordering::Acquire) != 0 && known == wanted
-        };
-        self.locked(|| {
-            let places = &self.shared.places;
-            places.iter().position(is_it).or_else(|| {
+    /// Returns the place of a device with this limit.
+    pub(super) fn place(&self, identifier: [u8; 16], limit: u64) -> Option<usize> {
+        let wanted = halves(identifier);
+        let places = &self.shared.places;
+        let found = self.locked(|| {
+            places.iter().position(|place| place.is_of(wanted)).or_else(|| {
                 let free = places.iter().position(|it| it.is_taken.load(Ordering::Relaxed) == 0)?;
                 let place = places.get(free)?;
                 place.identifier.iter().zip(wanted).for_each(|(half, word)| half.store(word, Ordering::Relaxed));
                 place.is_taken.store(1, Ordering::Release);
                 Some(free)
             })
-        })
+        })?;
+        places.get(found)?.limit.store(limit, Ordering::Relaxed);
+        Some(found)
     }
 
-    fn sum(&self, place: usize) -> u64 {
+    /// Returns the place and the limit of a device that a process has used.
+    pub(super) fn known(&self, identifier: [u8; 16]) -> Option<(usize, u64)> {
+        let places = &self.shared.places;
+        let found = places.iter().position(|place| place.is_of(halves(identifier)))?;
+        Some((found, places.get(found)?.limit.load(Ordering::Relaxed)))
+    }
+
+    /// Returns the bytes that all processes use, also those that have ended.
+    pub(super) fn sum(&self, place: usize) -> u64 {
         let all = self.entries().filter(|entry| entry.process.load(Ordering::Relaxed) != 0);
         let bytes = all.filter_map(|entry| entry.used.get(place)).flatten();
         bytes.fold(0, |sum, bytes| sum.saturating_add(bytes.load(Ordering::Relaxed)))
@@ -468,7 +488,8 @@ mod tests {
     #[test]
     fn a_device_has_its_place_by_its_identifier() {
         let account = account("places");
-        let places: Vec<_> = [[1; 16], [2; 16], [1; 16]].map(|identifier| account.place(identifier)).into();
+        let places: Vec<_> = [[1; 16], [2; 16], [1; 16]].map(|identifier| account.place(identifier, 7)).into();
         assert_eq!(places, [Some(0), Some(1), Some(0)]);
+        assert_eq!((account.known([2; 16]), account.known([3; 16])), (Some((1, 7)), None));
     }
 }

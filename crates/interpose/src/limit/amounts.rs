@@ -32,10 +32,17 @@ impl Amount {
 
 /// Returns the amount for a device; `None` if the device has no limit.
 pub(super) fn of(text: &str, device: i32) -> Option<Amount> {
-    let name = device.to_string();
-    let amounts = || text.split(',').filter_map(|part| part.split_once('='));
-    let of = |wanted: &str| amounts().find(|(known, _)| *known == wanted);
-    of(&name).or_else(|| of("*")).and_then(|(_, amount)| Amount::parse(amount))
+    named(text, &device.to_string()).or_else(|| of_all(text))
+}
+
+/// Returns the amount for devices that have no amount of their own.
+pub(super) fn of_all(text: &str) -> Option<Amount> {
+    named(text, "*")
+}
+
+fn named(text: &str, name: &str) -> Option<Amount> {
+    let mut amounts = text.split(',').filter_map(|part| part.split_once('='));
+    amounts.find(|(known, _)| *known == name).and_then(|(_, amount)| Amount::parse(amount))
 }
 
 #[cfg(test)]

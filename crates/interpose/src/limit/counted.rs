@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::account::Kind;
 use super::owned::{Key, Object};
-use super::{Limited, State, arrays, state};
+use super::{Limited, State, arrays, is_capturing, state};
 use crate::abi::{AllocNode, Code, Context, Location, Pool, PoolProps, Stream};
 use crate::ask;
 use crate::calls::read;
@@ -370,14 +370,16 @@ impl State {
     /// # Safety
     /// As of [`counted`].
     unsafe fn load(&self, module: *const usize, real: impl Fn() -> Code) -> Code {
-        let before = ask::free_bytes();
-        let code = real();
         let limited = ask::context_device().and_then(|device| Some((device, self.limited(device)?)));
+        let Some((device, Limited { place, .. })) = limited.filter(|_| !is_capturing()) else { return real() };
+        // It becomes less by memory that is not in the account.
+        let apart = || Some(ask::free_bytes()?.saturating_add(self.account.sum(place)));
+        let before = apart();
+        let code = real();
         // SAFETY: the caller's promise.
         let module = if code == Code::SUCCESS { unsafe { read(module) } } else { None };
-        if let (Some((device, Limited { place, .. })), Some(module)) = (limited, module) {
-            let after = ask::free_bytes();
-            let bytes = before.zip(after).map_or(0, |(before, after)| before.saturating_sub(after));
+        if let Some(module) = module {
+            let bytes = before.zip(apart()).map_or(0, |(before, after)| before.saturating_sub(after));
             self.account.add(place, Kind::Module, bytes);
             let object = Object { place, device, kind: Kind::Module, bytes, context: ask::current_context() };
             let gone = self.owned().make(Key::Module(module), object);

@@ -11,6 +11,7 @@
 //! | `owned` | what this process has made, by the keys that the program ends it with |
 //! | `counted` | the changes, and a call with its change |
 //! | `arrays` | the sizes of arrays |
+//! | `nvml` | the answers of NVML, a library of its own |
 //! | `refused` | the message about a refused allocation, and the report to the command |
 //!
 //! CUDA's own pools and graphs decide themselves when they take memory and give it back. The driver says how much they
@@ -20,6 +21,7 @@ mod account;
 mod amounts;
 pub(crate) mod arrays;
 mod counted;
+pub(crate) mod nvml;
 mod owned;
 pub(crate) mod refused;
 
@@ -68,6 +70,10 @@ static IS_CAPTURING: AtomicBool = AtomicBool::new(false);
 /// Notes whether a stream may be capturing.
 pub(crate) fn set_capturing(is_capturing: bool) {
     IS_CAPTURING.store(is_capturing, Ordering::Release);
+}
+
+fn is_capturing() -> bool {
+    IS_CAPTURING.load(Ordering::Acquire)
 }
 
 /// The state; null before the first call that counts. It is never freed.
@@ -149,7 +155,7 @@ impl State {
         Some(*known.get_or_init(|| {
             let bytes = amounts::of(&mode::limit()?.amounts, device)?.bytes(total);
             let by_number = || u128::MAX.wrapping_sub(device as u128).to_be_bytes();
-            let place = self.account.place(ask::uuid_of(device).unwrap_or_else(by_number))?;
+            let place = self.account.place(ask::uuid_of(device).unwrap_or_else(by_number), bytes)?;
             Some(Limited { place, bytes })
         }))?
     }
@@ -174,7 +180,7 @@ impl State {
     /// Takes over what CUDA's pools and graphs have reserved on a device.
     fn measure(&self, device: i32) {
         let is_measured = self.measured.load(Ordering::Relaxed) & 1 << device.clamp(0, 63) != 0;
-        if !is_measured || IS_CAPTURING.load(Ordering::Acquire) {
+        if !is_measured || is_capturing() {
             return;
         }
         let Some(Limited { place, .. }) = self.limited(device) else { return };
@@ -189,7 +195,8 @@ impl State {
     }
 
     fn measure_all(&self) {
-        let measured = self.measured.load(Ordering::Relaxed);
-        (0..DEVICES_MAX as i32).filter(|device| measured & 1 << device != 0).for_each(|device| self.measure(device));
+        if self.measured.load(Ordering::Relaxed) != 0 {
+            (0..DEVICES_MAX as i32).for_each(|device| self.measure(device));
+        }
     }
 }
