@@ -230,6 +230,35 @@ static void loop(void) {
     left("at the end");
 }
 
+static void *taking(void *unused) {
+    CUdeviceptr at[2];
+    CUstream own;
+    MUST(cuCtxSetCurrent(context));
+    MUST(cuStreamCreate(&own, 1));
+    for (int i = 0; i < 500; i++) {
+        int first = cuMemAlloc(&at[0], (1 + i % 7) * 3 * MIB), second = cuMemAllocAsync(&at[1], (1 + i % 5) * MIB, own);
+        if ((first | second) & ~2)
+            printf("other codes: %d %d\n", first, second);
+        if (first == 0)
+            MUST(cuMemFree(at[0]));
+        if (second == 0)
+            MUST(cuMemFreeAsync(at[1], own));
+    }
+    MUST(cuStreamDestroy(own));
+    return unused;
+}
+
+/* Threads that reach the limit together. */
+static void threads(void) {
+    pthread_t all[4];
+    for (int i = 0; i < 4; i++)
+        pthread_create(&all[i], NULL, taking, NULL);
+    for (int i = 0; i < 4; i++)
+        pthread_join(all[i], NULL);
+    MUST(cuCtxSynchronize());
+    left("after the threads");
+}
+
 /* Calls fail in the driver. Then memory is freed that is freed already, or nobody's. */
 static void failed(void) {
     CUdeviceptr at, one = alloc(8 * MIB);
@@ -269,8 +298,8 @@ static void other_device(void) {
     left("device 1, after the frees");
     CUmemPoolProps props = {.allocType = 1, .handleTypes = 1, .location = {1, 1}};
     CUmemoryPool pool;
-    MUST(cuMemPoolCreate(&pool, &props));
     MUST(cuCtxSetCurrent(context));
+    MUST(cuMemPoolCreate(&pool, &props));
     MUST(cuMemAllocFromPoolAsync(&a, 8 * MIB, pool, s));
     left("device 0, with memory of device 1's pool");
     MUST(cuCtxSetCurrent(far));
@@ -528,6 +557,7 @@ static const struct {
     {"modules", modules},     {"children", children, 1}, {"forks", forks},         {"replaced", replaced},
     {"crowd", crowd, 1},      {"ipc", ipc, 1},        {"renumbered", renumbered, 1}, {"full", full},
     {"nvml", nvml, 1},
+    {"threads", threads},
 };
 
 int main(int count, char **words) {

@@ -56,7 +56,7 @@ const BY_DRIVER: [&str; 4] = ["--limit", "64MiB", "--report", "--driver-pool"];
 fn what_a_program_asks_is_within_the_limit() {
     let asked = ["cuDeviceTotalMem(&bytes, 0): 0", "64 in all"];
     // HAMi-core#333: a null place.
-    let null = ["cuMemGetInfo(NULL, &bytes): 1", "cuMemGetInfo(&bytes, NULL): 1", "done"];
+    let null = ["cuMemGetInfo(NULL, &bytes): 0", "cuMemGetInfo(&bytes, NULL): 0", "done"];
     let expected = [&["at first: 64.00 of 64.00"], &asked[..], &null].concat();
     assert_output(&LIMIT, "info", &[], &expected);
     // A limit above the device's memory changes nothing.
@@ -228,6 +228,10 @@ fn a_pool_gets_the_last_free_bytes() {
 fn figures_do_not_drift() {
     let expected = ["other codes: 0", "at the end: 64.00 of 64.00", "done"];
     assert_output(&LIMIT, "loop", &[], &expected);
+    // The default pool of that driver keeps the most that it had.
+    assert_output(&BY_DRIVER, "loop", &[], &[expected[0], "at the end: 52.00 of 64.00", "done"]);
+    let expected = ["after the threads: 64.00 of 64.00", "done"];
+    assert_output(&LIMIT, "threads", &[], &expected);
 }
 
 /// HAMi-core#306: a call that failed left its count. HAMi#1181: a free of what was not counted.
@@ -333,11 +337,11 @@ fn a_process_has_what_it_made_itself() {
         "done",
     ];
     assert_output(&LIMIT, "forks", &[], &expected);
-    let after = ["cuDeviceTotalMem(&bytes, 0): 0", "64 in all", "cuMemGetInfo(NULL, &bytes): 1"];
+    let after = ["cuDeviceTotalMem(&bytes, 0): 0", "64 in all", "cuMemGetInfo(NULL, &bytes): 0"];
     let expected = [
         &["before: 24.00 of 64.00", "at first: 64.00 of 64.00"],
         &after[..],
-        &["cuMemGetInfo(&bytes, NULL): 1", "done"],
+        &["cuMemGetInfo(&bytes, NULL): 0", "done"],
     ];
     assert_output(&LIMIT, "replaced", &[], &expected.concat());
 }

@@ -127,8 +127,14 @@ exports! {
     };
     cuMemGetInfo_v2(free: Place<usize>, total: Place<usize>) {
         let (device, all) = (current_device()?, settings::total_bytes());
-        put(free, (all - device.host.used_bytes()) as usize)?;
-        put(total, all as usize)
+        // Either place may be null.
+        if free.is_some() {
+            put(free, (all - device.host.used_bytes()) as usize)?;
+        }
+        if total.is_some() {
+            put(total, all as usize)?;
+        }
+        Ok(())
     };
     cuMemRetainAllocationHandle(handle: Place<u64>, at: u64) {
         let device = current_device()?;
