@@ -374,6 +374,9 @@ fn hamis_variables_are_read_and_the_option_wins() {
     assert_eq!(said(&[], &[of_all, ("CUDA_DEVICE_MEMORY_LIMIT_0", "16777216")]), "at first: 16.00 of 16.00");
     assert_eq!(said(&[], &[("CUDA_DEVICE_MEMORY_LIMIT_1", "1g")]), "at first: 65536.00 of 65536.00");
     assert_eq!(said(&LIMIT, &[of_all, ("CUDA_DEVICE_MEMORY_LIMIT_0", "much")]), "at first: 64.00 of 64.00");
+    let mut check = super::command();
+    check.args(["check", "--"]).arg(PLACE.join(&PROGRAMS[0])).arg("info").env(of_all.0, of_all.1);
+    assert_eq!(first(check.output().unwrap()), "at first: 65536.00 of 65536.00", "only `run` has limits");
     let output = run(&[], &PROGRAMS[0], "info", &[("CUDA_DEVICE_MEMORY_LIMIT_0", "much")]);
     let said = text(&output.stderr);
     assert!(said.contains("CUDA_DEVICE_MEMORY_LIMIT_0=`much`") && said.contains("help: give bytes"), "{said}");

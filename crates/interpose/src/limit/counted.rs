@@ -277,12 +277,10 @@ impl State {
         }
         let code = real();
         // SAFETY: the caller's promise.
-        let (key, more) = match unsafe { at.key() } {
-            Some(key) if code == Code::SUCCESS => key,
-            _ => {
-                self.account.give(place, kind, bytes);
-                return code;
-            }
+        let written = if code == Code::SUCCESS { unsafe { at.key() } } else { None };
+        let Some((key, more)) = written else {
+            self.account.give(place, kind, bytes);
+            return code;
         };
         let more = more.map_or(0, |all| all.saturating_sub(bytes));
         self.account.add(place, kind, more);
