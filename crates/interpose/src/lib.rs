@@ -18,6 +18,7 @@
 //! | `signals` | how a process ends, is replaced, and forks |
 //! | `session` | the state of a process, behind one lock |
 //! | `calls` | what each call means, as operations |
+//! | `capturing` | whether any stream may be capturing |
 //! | `limit` | the limit of device memory: what each call makes and ends, and the account of all processes |
 //! | `serve` | Millpond's pool in place of the driver's |
 //! | `table` | the wrapped calls: one description, from which names, wrappers and lookups are made |
@@ -31,6 +32,7 @@ mod abi;
 mod arguments;
 mod ask;
 mod calls;
+mod capturing;
 mod entry;
 mod handles;
 mod index;

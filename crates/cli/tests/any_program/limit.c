@@ -355,6 +355,46 @@ static void graphs(void) {
     left("launched");
 }
 
+static volatile int captures_done;
+
+static void *capturing(void *at) {
+    MUST(cuCtxSetCurrent(context));
+    for (int i = 0; i < 20000; i++) {
+        CUgraph graph;
+        MUST(cuStreamBeginCapture(s, 0));
+        MUST(cuMemsetD8Async((CUdeviceptr)at, 1, 4096, s));
+        MUST(cuStreamEndCapture(s, &graph));
+        MUST(cuGraphDestroy(graph));
+    }
+    captures_done = 1;
+    return NULL;
+}
+
+/* Pools and graphs are measured beside captures, which stay valid. */
+static void beside(void) {
+    CUmemPoolProps props = {.allocType = 1, .handleTypes = 1, .location = {1, 0}};
+    CUmemoryPool shared;
+    CUstream t;
+    CUgraph graph;
+    CUdeviceptr at, kept;
+    size_t free, total;
+    pthread_t other;
+    MUST(cuStreamCreate(&t, 1));
+    MUST(cuMemPoolCreate(&shared, &props));
+    MUST(cuMemAllocFromPoolAsync(&kept, 4096, shared, s));
+    MUST(cuStreamBeginCapture(s, 0));
+    MUST(cuMemAllocAsync(&at, 4096, s));
+    MUST(cuStreamEndCapture(s, &graph));
+    pthread_create(&other, NULL, capturing, (void *)kept);
+    while (!captures_done) {
+        MUST(cuMemAllocFromPoolAsync(&at, 4096, shared, t));
+        MUST(cuMemFreeAsync(at, t));
+        MUST(cuMemGetInfo(&free, &total));
+    }
+    pthread_join(other, NULL);
+    left("at the end");
+}
+
 static void modules(void) {
     CUmodule module;
     MUST(cuModuleLoadData(&module, ""));
@@ -558,6 +598,7 @@ static const struct {
     {"crowd", crowd, 1},      {"ipc", ipc, 1},        {"renumbered", renumbered, 1}, {"full", full},
     {"nvml", nvml, 1},
     {"threads", threads},
+    {"beside", beside},
 };
 
 int main(int count, char **words) {

@@ -307,6 +307,12 @@ fn graphs_and_modules_count() {
 }
 
 #[test]
+fn captures_stay_valid_beside_measurements() {
+    // A pool's two allocations and a node take 2 MiB each of that driver.
+    assert_output(&LIMIT, "beside", &[], &["at the end: 58.00 of 64.00", "done"]);
+}
+
+#[test]
 fn children_share_the_limit_and_give_their_share_back_when_they_are_killed() {
     let expected = [
         "in the child: 16.00 of 64.00",

@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 
 use super::account::Kind;
 use super::owned::{Key, Object};
-use super::{Limited, State, arrays, is_capturing, state};
+use super::{Limited, State, arrays, state};
 use crate::abi::{AllocNode, Code, Context, Location, Pool, PoolProps, Stream};
 use crate::ask;
 use crate::calls::read;
+use crate::capturing;
 use crate::entry::real;
 use millpond_driver::cuda::abi::AllocationProp;
 
@@ -369,7 +370,7 @@ impl State {
     /// As of [`counted`].
     unsafe fn load(&self, module: *const usize, real: impl Fn() -> Code) -> Code {
         let limited = ask::context_device().and_then(|device| Some((device, self.limited(device)?)));
-        let Some((device, Limited { place, .. })) = limited.filter(|_| !is_capturing()) else { return real() };
+        let Some((device, Limited { place, .. })) = limited.filter(|_| !capturing::may_be()) else { return real() };
         // It becomes less by memory that is not in the account.
         let apart = || Some(ask::free_bytes()?.saturating_add(self.account.sum(place)));
         let before = apart();

@@ -38,7 +38,7 @@ pub(crate) use owned::Key;
 
 use crate::abi::Pool;
 use crate::signals::{self, End, Who};
-use crate::{ask, mode};
+use crate::{ask, capturing, mode};
 use account::Account;
 use amounts::DEVICES_MAX;
 use owned::{Object, Owned};
@@ -61,19 +61,6 @@ struct State {
     /// `true` once a graph may have memory.
     has_nodes: AtomicBool,
     refused: AtomicU64,
-}
-
-/// `true` while a stream may be capturing. A question about pools and graphs may make a capture invalid, so their
-/// figures stay as they are until its end.
-static IS_CAPTURING: AtomicBool = AtomicBool::new(false);
-
-/// Notes whether a stream may be capturing.
-pub(crate) fn set_capturing(is_capturing: bool) {
-    IS_CAPTURING.store(is_capturing, Ordering::Release);
-}
-
-fn is_capturing() -> bool {
-    IS_CAPTURING.load(Ordering::Acquire)
 }
 
 /// The state; null before the first call that counts. It is never freed.
@@ -177,20 +164,22 @@ impl State {
         self.measured.fetch_or(1 << device.clamp(0, 63), Ordering::Relaxed);
     }
 
-    /// Takes over what CUDA's pools and graphs have reserved on a device.
+    /// Takes over what CUDA's pools and graphs have reserved on a device. Their figures stay as they are while a stream
+    /// captures: `cuMemPoolGetAttribute` makes a capture invalid.
     fn measure(&self, device: i32) {
-        let is_measured = self.measured.load(Ordering::Relaxed) & 1 << device.clamp(0, 63) != 0;
-        if !is_measured || is_capturing() {
+        if self.measured.load(Ordering::Relaxed) & 1 << device.clamp(0, 63) == 0 {
             return;
         }
         let Some(Limited { place, .. }) = self.limited(device) else { return };
         let pools: Vec<Pool> = self.owned().drawn.iter().filter(|it| it.1 == device).map(|it| it.0).collect();
-        let reserved = pools.into_iter().filter_map(|pool| ask::pool_bytes(pool, attribute::RESERVED)).sum();
-        self.account.set(place, Kind::CudaPool, reserved);
-        if self.has_nodes.load(Ordering::Relaxed)
-            && let Some(reserved) = ask::graph_bytes_of(device)
-        {
-            self.account.set(place, Kind::Graph, reserved);
+        let has_nodes = self.has_nodes.load(Ordering::Relaxed);
+        let measured = capturing::while_none(|| {
+            let reserved = pools.into_iter().filter_map(|pool| ask::pool_bytes(pool, attribute::RESERVED)).sum();
+            (reserved, if has_nodes { ask::graph_bytes_of(device) } else { None })
+        });
+        if let Some((of_pools, of_graphs)) = measured {
+            self.account.set(place, Kind::CudaPool, of_pools);
+            of_graphs.into_iter().for_each(|bytes| self.account.set(place, Kind::Graph, bytes));
         }
     }
 

@@ -3,12 +3,13 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
-use super::{captures, devices, is_ours, live, pools};
+use super::{devices, is_ours, live, pools};
 use crate::abi::{Code, Context, Stream};
+use crate::capturing;
 
 /// After a synchronisation, pools give back what they reserve above their release threshold.
 pub(crate) fn synchronized(code: Code) -> Code {
-    if code != Code::SUCCESS || !is_ours() || captures::may_be() {
+    if code != Code::SUCCESS || !is_ours() || capturing::may_be() {
         return code;
     }
     for pool in pools::all() {

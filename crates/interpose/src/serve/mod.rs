@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `figures` | figures of what was served, and of the driver's pools |
 //! | `account` | the report of that to the command |
-//! | `captures` | tracks whether any stream may be capturing: memory of captures is the driver's |
+//! | `captures` | the captures of streams: their memory is the driver's |
 //! | `devices` | Millpond's device for a number, opened once; the program's streams on it |
 //! | `pools` | pools by the driver's handle; their settings; the current pool of each device |
 //! | `live` | the allocation at an address |

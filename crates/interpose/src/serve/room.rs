@@ -11,14 +11,15 @@
 use millpond::Error;
 
 use super::devices::{self, Served};
-use super::{captures, is_ours, pools};
+use super::{is_ours, pools};
 use crate::abi::Code;
 use crate::ask;
+use crate::capturing;
 use crate::limit;
 
 /// Makes all pools give back what they do not use, unless a stream captures. Returns `false` if one does.
 fn give_back() -> bool {
-    let given = captures::while_none(|| {
+    let given = capturing::while_none(|| {
         for pool in pools::all() {
             // If it cannot be given back, it stays, and the repeated call reports that.
             let _ = pool.pool.trim_to(0);
@@ -36,14 +37,16 @@ fn give_back() -> bool {
 pub(super) fn retry<T>(served: &Served, mut alloc: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     let was_given = give_back();
     match alloc() {
-        Err(error @ Error::OutOfMemory(_)) if was_given => match captures::while_none(|| served.device.synchronize()) {
-            Some(waited) => {
-                waited?;
-                give_back();
-                alloc()
+        Err(error @ Error::OutOfMemory(_)) if was_given => {
+            match capturing::while_none(|| served.device.synchronize()) {
+                Some(waited) => {
+                    waited?;
+                    give_back();
+                    alloc()
+                }
+                None => Err(error),
             }
-            None => Err(error),
-        },
+        }
         other => other,
     }
 }

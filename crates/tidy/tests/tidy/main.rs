@@ -48,6 +48,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "signals",
             "session",
             "calls",
+            "capturing",
             "limit",
             "serve",
             "table",
