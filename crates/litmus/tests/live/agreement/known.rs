@@ -237,8 +237,8 @@ const KNOWN: &[(&str, &[&str])] = &[
          launch x s\ny = instantiate g\nz = instantiate h",
         &["18 race"],
     ),
-    // An instance comes after launches at its addresses. Those of a graph whose alloc node was removed are not among them,
-    // though a child has addresses.
+    // An instance comes after launches at its addresses. A graph whose alloc node was removed has none, though a child
+    // has.
     (
         "set leaks off\nstream s\nstream t\ngraph g\nnode n in g: alloc a 256\nx = instantiate g\nlaunch x t\n\
          capture t as h\nread t a\nb = alloc t 256\nend capture t\ndestroy x\nremove node n in g\n\
