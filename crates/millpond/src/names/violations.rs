@@ -22,8 +22,8 @@ pub enum Violations {
     /// The violation is passed to a reporter and the operation goes on: its stream first waits for the other
     /// operation, so that memory is not corrupted. A violation that no wait of one stream can fix is reported and
     /// refused: a use after the free, a second free, a stale name, work of another process or another device, a [free
-    /// by the host](crate::Device::free), a [slice of pinned memory](crate::PinnedBuffer). What a capture refuses is
-    /// an error of the capture and is not reported.
+    /// by the host](crate::Device::free), a [slice of pinned memory](crate::PinnedBuffer). What a capture, a graph or a
+    /// grant of access refuses is an error of the call and is not reported.
     Report(Reporter),
 }
 
