@@ -200,7 +200,7 @@ impl Exec {
     /// output is in it.
     pub fn cover(&self) -> Vec<(Range, bool)> {
         // The granules at which allocations begin and end, with the change of the number of allocations and of outputs.
-        let mut edges: Vec<(u64, i64, i64)> = Vec::new();
+        let mut edges: Vec<(u64, i64, i64)> = Vec::with_capacity(2 * self.allocs.len());
         for alloc in self.allocs.iter().filter(|alloc| alloc.node.is_some()) {
             let Some(range) = alloc.range else { continue };
             let outputs = i64::from(alloc.is_output());

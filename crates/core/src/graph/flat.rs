@@ -182,12 +182,14 @@ impl Flat {
                 break;
             }
             let node = &graph.nodes[id.index()];
-            let mut dependencies: SmallVec<[NodeId; 2]> =
-                node.before.iter().map(|before| last[before.index()]).collect();
+            // Copied and changed in place: a collection by an iterator takes several times as long.
+            let mut dependencies = SmallVec::<[NodeId; 2]>::from_slice(&node.before);
+            dependencies.iter_mut().for_each(|before| *before = last[before.index()]);
             if dependencies.is_empty() {
                 dependencies.extend_from_slice(entry);
             }
-            let origin: Origin = path.iter().copied().chain([id]).collect();
+            let mut origin = Origin::from_slice(path);
+            origin.push(id);
             last[id.index()] = match &node.kind {
                 NodeKind::Child(child) => self.inline_child(child, &origin, dependencies),
                 _ => self.inline_node(node, base, origin, dependencies),
@@ -214,7 +216,8 @@ impl Flat {
             }
             other => other.clone(),
         };
-        let accesses = node.accesses.iter().map(|it| Access { memory: own(it.memory), ..*it }).collect();
+        let mut accesses = SmallVec::<[Access; 2]>::from_slice(&node.accesses);
+        accesses.iter_mut().for_each(|access| access.memory = own(access.memory));
         let label = node.label.clone();
         self.push(FlatNode { kind, origin, accesses, may_share: node.may_share, label, dependencies })
     }

@@ -29,9 +29,10 @@ pub(super) struct Lanes<'c> {
 }
 
 impl<'c> Lanes<'c> {
-    /// Makes one lane without nodes.
-    pub(super) fn new(index: &'c Index) -> Self {
-        Self { index, of: Vec::new(), behind: Vec::new(), last: vec![None], cursor: 0 }
+    /// Makes one lane without nodes, for `nodes` nodes.
+    pub(super) fn new(index: &'c Index, nodes: usize) -> Self {
+        let (of, behind) = (Vec::with_capacity(nodes), Vec::with_capacity(nodes));
+        Self { index, of, behind, last: vec![None], cursor: 0 }
     }
 
     /// Returns the number of lanes.

@@ -80,7 +80,7 @@ impl Program {
     /// Makes the program of an instance.
     pub(crate) fn new(context: &Context, core: &CoreExec, body: &Body) -> Result<Self> {
         let index = core.index();
-        let mut lanes = Lanes::new(index);
+        let mut lanes = Lanes::new(index, core.nodes().len());
         let mut program = Program { steps: Vec::with_capacity(core.nodes().len()), ..Program::default() };
         let mut events = 0;
         let mut new_event = || {
@@ -98,12 +98,20 @@ impl Program {
                 payload => payload.closure().is_some() && context.properties.runs_closures,
             };
             let (lane, before) = lanes.place(&node.dependencies, may_block).ok_or(Invalid::GraphTooLarge(TOO_WIDE))?;
-            let mut after: SmallVec<[NodeId; 4]> = node.dependencies.as_slice().into();
-            if let Some(closure) = payload.closure().filter(|_| !body.children.is_empty()) {
-                // INVARIANT: one-run, within a launch.
-                after.extend(runs.insert(closure.identity(), NodeId(at as u32)));
-            }
-            after.sort_unstable();
+            // INVARIANT: one-run, within a launch.
+            let closure = payload.closure().filter(|_| !body.children.is_empty());
+            let run = closure.and_then(|closure| runs.insert(closure.identity(), NodeId(at as u32)));
+            let mut sorted = SmallVec::<[NodeId; 4]>::new();
+            // Nearly all nodes depend on one node.
+            let after = match (run, &node.dependencies[..]) {
+                (None, few @ ([] | [_])) => few,
+                (run, many) => {
+                    sorted.extend_from_slice(many);
+                    sorted.extend(run);
+                    sorted.sort_unstable();
+                    &sorted
+                }
+            };
             let is_known = |node: NodeId| {
                 before.is_some_and(|before| index.reaches_or_is(node, before))
                     || after.len() <= COMPARED && after.iter().any(|other| index.reaches(node, *other))
