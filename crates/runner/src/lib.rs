@@ -534,7 +534,9 @@ impl Run {
             {
                 return cannot("the library has no events that were never recorded");
             }
-            What::EventSynchronize { event } if self.events.external.contains_key(event) => {
+            What::EventSynchronize { event } | What::EventQuery { event, is_over: true }
+                if self.events.external.contains_key(event) =>
+            {
                 said(self.events.external[event].last().map_or(Ok(()), |event| event.synchronize()), Act::Read)
             }
             What::EventRecord { event, stream, external: false, kind: EventKind::Completion } => {

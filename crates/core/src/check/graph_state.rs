@@ -40,15 +40,9 @@ pub(super) struct Made {
 
 impl Made {
     /// Takes the launches of earlier instances at addresses that a new instance has, too.
-    pub(super) fn take_before(&mut self, has_addresses: impl Fn(GraphId) -> bool) -> Before {
-        let mut taken = Before::default();
-        self.before.retain(|(graph, before)| {
-            let is_taken = has_addresses(*graph);
-            if is_taken {
-                taken.extend(std::mem::take(before));
-            }
-            !is_taken
-        });
+    pub(super) fn take_before(&mut self, has_addresses: impl Fn(GraphId) -> bool) -> SmallVec<[(GraphId, Before); 1]> {
+        let (taken, kept) = std::mem::take(&mut self.before).into_iter().partition(|(graph, _)| has_addresses(*graph));
+        self.before = kept;
         taken
     }
 
@@ -61,22 +55,13 @@ impl Made {
     }
 }
 
-/// Launches by instances that no longer exist, at the fixed addresses of a graph.
-#[derive(Clone, Debug, Default)]
+/// Launches by an instance that no longer exists, at the fixed addresses of a graph.
+#[derive(Clone, Debug)]
 pub(super) struct Before {
-    /// The last launch of each instance.
-    pub(super) last: SmallVec<[Last; 1]>,
-    /// The instances that may have left memory.
-    pub(super) left: SmallVec<[ExecId; 1]>,
-}
-
-impl Before {
-    /// Adds other launches. An instance that had the addresses of several graphs may be in both.
-    fn extend(&mut self, other: Before) {
-        self.last.extend(other.last);
-        let new: SmallVec<[ExecId; 1]> = other.left.into_iter().filter(|exec| !self.left.contains(exec)).collect();
-        self.left.extend(new);
-    }
+    /// The last of them. `None` if there was none, or a later upload came after it.
+    pub(super) last: Option<Last>,
+    /// The instance. It may have left memory.
+    pub(super) exec: ExecId,
 }
 
 /// A graph that is being captured.
@@ -270,8 +255,10 @@ pub(super) struct Instance {
     pub(super) outputs: FxHashMap<GraphAllocId, Output>,
     /// `true` if that launch left memory without a name, in a damaged trace. Such memory cannot be freed.
     pub(super) has_nameless: bool,
-    /// The launches that the next launch comes after: the one before, and those of instances that had its addresses.
-    pub(super) before: Before,
+    /// The launch or upload before the next launch.
+    pub(super) last: Option<Last>,
+    /// The launches of earlier instances that the first launch comes after, by the graph whose addresses they had.
+    pub(super) before: SmallVec<[(GraphId, Before); 1]>,
     /// The latest launch of its present nodes: the stream, and the number of the operation in it.
     pub(super) launched: Option<(StreamId, u64)>,
     pub(super) is_destroyed: bool,
@@ -287,6 +274,12 @@ impl Instance {
     /// Returns `true` if its launches allocate at fixed addresses of a graph.
     pub(super) fn has_addresses(&self, graph: GraphId) -> bool {
         has_addresses(&self.exec, graph)
+    }
+
+    /// Returns the launches that the next launch comes after: the one before, and those of instances that had its
+    /// addresses.
+    pub(super) fn launches_before(&self) -> impl Iterator<Item = &Last> {
+        self.before.iter().filter_map(|(_, before)| before.last.as_ref()).chain(&self.last)
     }
 
     /// Returns the live allocations that its launches left.

@@ -10,12 +10,11 @@
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
-use smallvec::smallvec;
 
 use super::answer::Begun;
 use super::checker::{Call, Checker, Stands, Step, quiet};
 use super::finding::Finding;
-use super::graph_state::{Before, Instance, Last, Output, has_addresses};
+use super::graph_state::{Instance, Last, Output, has_addresses};
 use super::lives::{LifeId, Named, Source};
 use super::protocol::Launched;
 use super::timeline::StreamIndex;
@@ -55,6 +54,7 @@ impl Checker {
             held,
             outputs: FxHashMap::default(),
             has_nameless: false,
+            last: None,
             before,
             launched: None,
             is_destroyed: false,
@@ -154,7 +154,7 @@ impl Checker {
 
     /// Puts the stream after the earlier launches.
     pub(super) fn follow_launches(&mut self, stream_index: StreamIndex, instance: &Instance) {
-        for last in &instance.before.last {
+        for last in instance.launches_before() {
             self.time.wait(stream_index, &last.snapshot);
         }
     }
@@ -170,7 +170,11 @@ impl Checker {
         let uploading = self.time.at_mut(stream_index);
         uploading.chain.submit();
         let snapshot = uploading.chain.snapshot();
-        instance.before.last = smallvec![Last { snapshot, site }];
+        instance.last = Some(Last { snapshot, site });
+        instance.before.retain(|(_, before)| {
+            before.last = None;
+            self.graphs.execs.contains_key(&before.exec)
+        });
         self.graphs.execs.insert(exec, instance);
         self.time.done(stream_index, "uploaded", call.op.place);
         Ok(())
@@ -226,10 +230,7 @@ impl Checker {
         let exports = instance.lanes.exports(&instance.exec, &base, &knew, &waits);
         let site = self.site(call, stream_index, Act::Write);
         let follows = |last: &Last| self.time.at(stream_index).chain.knows_of(&last.snapshot);
-        debug_assert!(
-            instance.before.last.iter().all(follows),
-            "no-overlap: {exec} is launched beside a launch before"
-        );
+        debug_assert!(instance.launches_before().all(follows), "no-overlap: {exec} is launched beside a launch before");
         let point = instance.lanes.pass(&mut self.time.at_mut(stream_index).chain, &base, &waits);
         for life in freed {
             let free = Use { point, site: Site { act: Act::Free, ..site } };
@@ -258,7 +259,8 @@ impl Checker {
             self.time.answer.tell(|done| done.recorded.push(event));
         }
         let snapshot = self.time.at(stream_index).chain.snapshot();
-        instance.before = Before { last: smallvec![Last { snapshot, site }], ..Before::default() };
+        instance.last = Some(Last { snapshot, site });
+        instance.before.clear();
         instance.launched = Some((site.stream, site.op));
         self.graphs.execs.insert(exec, instance);
         self.time.done(stream_index, "launched", call.op.place);

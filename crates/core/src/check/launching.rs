@@ -123,7 +123,7 @@ impl Checker {
         stream_index: StreamIndex,
         instance: &Instance,
     ) -> Step<Vec<LifeId>> {
-        let waited: Vec<&Snapshot> = instance.before.last.iter().map(|last| &last.snapshot).collect();
+        let waited: Vec<&Snapshot> = instance.launches_before().map(|last| &last.snapshot).collect();
         let mut freed: Vec<LifeId> = instance.exec.outputs().iter().filter_map(|alloc| instance.live(*alloc)).collect();
         let mut may_free = instance.exec.auto_free_on_launch() && !instance.has_nameless;
         self.left_by_others(instance, &mut freed, &mut may_free);
@@ -135,11 +135,11 @@ impl Checker {
     /// Adds the memory that destroyed instances left at the addresses of this one. The launch frees by itself only the
     /// memory that it allocates again: `may_free` becomes `false` if there is other memory.
     fn left_by_others(&self, instance: &Instance, left: &mut Vec<LifeId>, may_free: &mut bool) {
-        let gone = instance.before.left.iter().filter_map(|exec| self.graphs.execs.get(exec));
-        for gone in gone.filter(|gone| gone.is_destroyed) {
-            for (alloc, life) in gone.lives() {
+        for (graph, before) in &instance.before {
+            let gone = self.graphs.execs.get(&before.exec).filter(|gone| gone.is_destroyed);
+            for (gone, (alloc, life)) in gone.iter().flat_map(|gone| gone.lives().map(move |left| (gone, left))) {
                 let key = gone.key(alloc);
-                if instance.has_addresses(key.0) {
+                if key.0 == *graph {
                     *may_free &= instance.exec.outputs().iter().any(|of| instance.key(*of) == key);
                     left.push(life);
                 }
@@ -155,7 +155,7 @@ impl Checker {
             (self.subject_of(call, life), self.act_side(call, life.history.born().site))
         });
         let mut finding = Finding::unfreed(&title, subject, left.len());
-        if let Some(last) = instance.before.last.last() {
+        if let Some(last) = instance.launches_before().last() {
             let side = self.side(call, last.site, "launched");
             finding.notes.push(format!("its last launch: {} ({})", side.title(), side.spot));
         }

@@ -6,7 +6,7 @@
 use rustc_hash::FxHashSet;
 
 use super::checker::{Call, Checker, Step};
-use super::graph_state::{Instance, Output};
+use super::graph_state::{Before, Instance, Output};
 use super::lives::{Freed, LifeId, Source};
 use super::names::Key;
 use crate::graph::GraphAllocId;
@@ -102,11 +102,12 @@ impl Checker {
         let made = self.graphs.graphs.get_mut(&instance.graph.id());
         if let Some(made) = made.filter(|made| matches!(made.holder, Some((_, Some(of))) if of == exec)) {
             made.holder = None;
-            let mut before = std::mem::take(&mut instance.before);
-            before.left.push(exec);
-            let graphs: FxHashSet<GraphId> = instance.exec.allocs().iter().map(|alloc| alloc.graph).collect();
-            let with_addresses = graphs.into_iter().filter(|graph| instance.has_addresses(*graph));
-            made.before.extend(with_addresses.map(|graph| (graph, before.clone())));
+            made.before.extend(std::mem::take(&mut instance.before));
+            if instance.last.is_some() {
+                let graphs: FxHashSet<GraphId> = instance.exec.allocs().iter().map(|alloc| alloc.graph).collect();
+                let with_addresses = graphs.into_iter().filter(|graph| instance.has_addresses(*graph));
+                made.before.extend(with_addresses.map(|graph| (graph, Before { last: instance.last.clone(), exec })));
+            }
         }
         self.bury(exec);
         Ok(())

@@ -169,7 +169,7 @@ impl Checker {
     pub(super) fn hold_launch(&mut self, call: Call<'_>, stream_index: StreamIndex, exec: ExecId, freed: Vec<LifeId>) {
         let Some(instance) = self.graphs.execs.remove(&exec) else { return };
         // The device must wait for the launches before. The order has these waits once the launch is done.
-        let last = instance.before.last.iter().map(|last| &last.snapshot);
+        let last = instance.launches_before().map(|last| &last.snapshot);
         let chain = &self.time.at(stream_index).chain;
         let before: Vec<Point> = last.filter(|it| !chain.knows_of(it)).map(Snapshot::point).collect();
         before.into_iter().for_each(|point| self.time.answer.waits(point));

@@ -245,6 +245,19 @@ const KNOWN: &[(&str, &[&str])] = &[
          node c in g: child h\ny = instantiate g auto-free\nlaunch y s",
         &["16 use-before-alloc"],
     ),
+    // An instance had the addresses of two graphs, and was never launched: the launches at each stay apart.
+    (
+        "set leaks off\nstream s\nstream t\ngraph g\nnode n in g: alloc a 256\ny = alloc t 256\nx = instantiate g\n\
+         launch x t\ndestroy x\ngraph h\nnode m in h: alloc b 256\nnode c in g: child h\nz = instantiate g\ndestroy z\n\
+         remove node n in g\nw = instantiate g\nlaunch w s\nwrite s y",
+        &["18 use-before-alloc"],
+    ),
+    // A query says yes of an event that graphs wait for, too.
+    (
+        "set leaks off\nstream s\nstream t\na = alloc t 1024\nevent e\ngraph g\nnode w in g: wait e\n\
+         node n in g: read a\nx = instantiate g\nrecord e t\nquery e yes\nlaunch x s",
+        &[],
+    ),
     // A wait for a destroyed event of a capture does not join it.
     (
         "stream s\nstream t\ncapture t as g thread-local\na = alloc t 256\nrecord r t\ndestroy r\nwait s r\n\
