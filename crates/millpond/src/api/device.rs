@@ -418,7 +418,7 @@ fn make_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Resu
     if let Err(error) = context.graphs.refuse_unsafe("pool") {
         if let Some(tracer) = &context.tracer {
             let id = PoolId(Context::next_number(&context.next_pool, "pools")?);
-            Tracer::refused(Some(tracer), &error, |tracer| tracer.pool(id, config.shareable));
+            Tracer::refused(Some(tracer), &error, |tracer| tracer.pool(id, config.shareable, true));
         }
         return Err(error);
     }
@@ -447,7 +447,7 @@ fn open_pool(context: &Arc<Context>, config: PoolConfig, is_apart: bool) -> Resu
     let shared = Arc::new(PoolShared::new(id, Arc::clone(context), core, uses, range));
     lock(&context.pools).insert(id, Arc::downgrade(&shared));
     if let Some(tracer) = &context.tracer {
-        tracer.pool(id, shareable);
+        tracer.pool(id, shareable, false);
     }
     Ok(Pool::new(shared))
 }

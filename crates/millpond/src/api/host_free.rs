@@ -108,8 +108,11 @@ impl Device {
             return Err(allocation.elsewhere(self.name().to_string()));
         }
         let later = site(Act::Free, StreamId::HOST, 0, caller);
-        if let Origin::Captured(_) = allocation.origin {
-            self.context().graphs.refuse_unsafe("free")?;
+        if let Origin::Captured(session) = &allocation.origin {
+            // If the capture made no graph, or the graph is gone, there is no memory that a capture forbids to free.
+            if self.context().graphs.node_from(owned.address).is_some_and(|(graph, _)| graph == session.id) {
+                self.context().graphs.refuse_unsafe("free")?;
+            }
             return Err(not_launched(allocation, later));
         }
         // A capture forbids a free of live memory only: another free is refused anyway, and the capture goes on. The

@@ -38,7 +38,7 @@ impl Device {
         context.graphs.refuse_unsafe("pinned").inspect_err(|error| {
             Tracer::refused(context.tracer.as_ref(), error, |tracer| {
                 let number = context.alloc_numbers.take();
-                tracer.pinned(number.id, number.generation, count.bytes(), caller);
+                tracer.pinned((number.id, number.generation), count.bytes(), caller, true);
                 context.alloc_numbers.give_back(number);
             });
         })?;

@@ -251,7 +251,7 @@ impl GraphExec {
         };
         let made = made().inspect_err(|error| {
             Tracer::refused(body.context.tracer.as_ref(), error, |tracer| {
-                tracer.exec(body.core.id(), settings.auto_free_on_launch);
+                tracer.exec(body.core.id(), settings.auto_free_on_launch, true);
             });
         });
         let (exec, claim) = made?;
@@ -308,7 +308,7 @@ impl ExecShared {
         if let Some(tracer) = &context.tracer {
             shared.traced = Some(match old.and_then(|old| old.traced.as_ref()) {
                 Some(exec) => Arc::clone(exec),
-                None => tracer.exec(body.core.id(), settings.auto_free_on_launch),
+                None => tracer.exec(body.core.id(), settings.auto_free_on_launch, false),
             });
         }
         if shared.arenas.is_empty() && !shared.outsides.iter().any(|it| matches!(it.whose, Whose::Node(..))) {

@@ -67,8 +67,9 @@ use crate::trace::tracer::Tracer;
 /// ```
 #[derive(Debug)]
 pub struct Launch {
-    /// The instance, and its nodes at the launch, if they have outputs.
-    launched: Option<(GraphExec, Arc<ExecShared>)>,
+    /// The nodes of the launch, and their instance, if they have outputs. The instance is dropped last: it holds the
+    /// addresses as long as its nodes exist.
+    launched: Option<(Arc<ExecShared>, GraphExec)>,
     begun: Begun,
 }
 
@@ -112,7 +113,7 @@ impl Launch {
     }
 
     fn exec(&self) -> Option<&ExecShared> {
-        self.launched.as_ref().map(|(_, exec)| &**exec)
+        self.launched.as_ref().map(|(exec, _)| &**exec)
     }
 
     /// Returns an output of the instance as this launch left it. An output can be taken once.
@@ -167,7 +168,7 @@ impl GraphExec {
                     exec.launch(shared, &mut state, &mut exec.run.lock(), found, (caller, noted))?
                 }
             };
-            let launched = (!exec.outputs.is_empty()).then(|| (self.clone(), Arc::clone(&exec)));
+            let launched = (!exec.outputs.is_empty()).then(|| (Arc::clone(&exec), self.clone()));
             Ok(Launch { launched, begun })
         };
         let (mut known, mut was_retried) = (false, false);

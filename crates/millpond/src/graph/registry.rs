@@ -174,9 +174,14 @@ impl Graphs {
     /// Returns `true` if the memory of the alloc node at an address was launched and freed, and its instance is gone.
     #[cold]
     pub(crate) fn was_freed(&self, address: u64) -> bool {
+        self.node_from(address).is_some_and(|key| lock(&self.outputs).ended(key).is_some())
+    }
+
+    /// Returns the last alloc node whose memory starts at an address, if its graph or an instance of it exists.
+    #[cold]
+    pub(crate) fn node_from(&self, address: u64) -> Option<Key> {
         let arenas: Vec<Arc<Arena>> = lock(&self.arenas).iter().filter_map(Weak::upgrade).collect();
-        let key = arenas.iter().find_map(|arena| arena.node_from(address));
-        key.is_some_and(|key| lock(&self.outputs).ended(key).is_some())
+        arenas.iter().find_map(|arena| arena.node_from(address))
     }
 
     /// Returns the allocation that a name means on a stream.
@@ -369,8 +374,7 @@ pub(crate) fn freed_in_graphs(context: &Context, tracer: &Tracer, pointer: u64) 
         is_it.then(|| tracer.memory(allocation.id, life.generation))
     });
     had_life.or_else(|| {
-        let arenas: Vec<Arc<Arena>> = lock(&context.graphs.arenas).iter().filter_map(Weak::upgrade).collect();
-        let (graph, alloc) = arenas.iter().find_map(|arena| arena.node_from(pointer))?;
+        let (graph, alloc) = context.graphs.node_from(pointer)?;
         Some(tracer.alloc_node(graph, alloc))
     })
 }

@@ -219,11 +219,17 @@ impl Tracer {
         NodeOp::Child(self.graph_id(graph))
     }
 
-    /// Traces an instantiation. Returns the name of the instance.
+    /// Traces an instantiation, or one that was refused. Returns the name of the instance.
     #[cold]
-    pub(crate) fn exec(self: &Arc<Self>, graph: GraphId, auto_free_on_launch: bool) -> Arc<TracedExec> {
+    pub(crate) fn exec(
+        self: &Arc<Self>,
+        graph: GraphId,
+        auto_free_on_launch: bool,
+        is_refused: bool,
+    ) -> Arc<TracedExec> {
         let id = ExecId(self.shared.execs.fetch_add(1, Ordering::Relaxed));
-        self.push(Place::Unknown, What::Instantiate { graph: self.graph_id(graph), exec: id, auto_free_on_launch });
+        let what = What::Instantiate { graph: self.graph_id(graph), exec: id, auto_free_on_launch };
+        self.push_unsafe(Place::Unknown, what, is_refused);
         Arc::new(TracedExec { tracer: Arc::clone(self), id })
     }
 

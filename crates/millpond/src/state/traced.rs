@@ -23,13 +23,13 @@ fn done(stream: StreamId, accesses: SmallVec<[Access; 2]>, (job, trust): (Job, T
 }
 
 impl Tracer {
-    /// Traces a free of memory that may be another device's, or of a capture.
+    /// Traces a free that was refused, of memory that may be another device's, or of a capture.
     #[cold]
     pub(crate) fn free_owned(&self, owned: &Owned, stream: Option<StreamId>, caller: Caller) {
         let Some(memory) = self.memory_of(&owned.allocation, owned.generation) else { return };
         match stream {
             Some(stream) => self.free_of(memory, stream, caller),
-            None => self.push(Place::Source(caller), What::FreeNow { memory }),
+            None => self.free_now_of(memory, caller),
         }
     }
 

@@ -108,7 +108,7 @@ impl<T: Pod> PinnedBuffer<T> {
         let generation = life.generation;
         drop(life);
         if let Some(tracer) = &context.tracer {
-            tracer.pinned(number.id, generation, count.bytes(), caller);
+            tracer.pinned((number.id, generation), count.bytes(), caller, false);
         }
         let owned = Some(Owned { allocation: Arc::new(allocation), generation, address: at });
         Self { owned, capacity, context: Arc::clone(context), count, element: PhantomData }

@@ -199,15 +199,24 @@ impl Tracer {
         HostId::calling(self.driver, thread())
     }
 
-    /// Traces an operation that a capture may forbid its own thread only: the calling thread is recorded.
+    /// Traces an operation of the calling thread: a begin or an end of a capture, or an unsafe call that was refused.
     pub(crate) fn push_of_thread(&self, place: Place, what: What) {
         self.push_op(&Op { host: self.thread(), place, what });
     }
 
+    /// Traces an operation. An unsafe call has returned: captures have allowed it.
     #[inline]
     pub(crate) fn push(&self, place: Place, what: What) {
-        let host = if what.unsafe_call().is_some() { self.thread() } else { MAIN };
+        let host = if what.unsafe_call().is_some() { self.thread().returned() } else { MAIN };
         self.push_op(&Op { host, place, what });
+    }
+
+    /// Traces an unsafe call that was refused, or that has returned.
+    pub(crate) fn push_unsafe(&self, place: Place, what: What, is_refused: bool) {
+        match is_refused {
+            true => self.push_of_thread(place, what),
+            false => self.push(place, what),
+        }
     }
 
     #[inline]
@@ -322,11 +331,11 @@ impl Tracer {
         self.push(place, What::EventRecord { event, stream, external: false, kind });
     }
 
-    /// Traces that the host waits for a stream, or that a query found it busy.
+    /// Traces a wait of the host for a stream, or a query of it, which was refused.
     #[cold]
     pub(crate) fn asked(&self, stream: StreamId, ask: Ask, caller: Caller) {
         let stream = self.stream_id(stream);
-        self.push(
+        self.push_of_thread(
             Place::Source(caller),
             match ask {
                 Ask::Synchronize => What::StreamSynchronize { stream },
@@ -351,14 +360,16 @@ impl Tracer {
         self.push(Place::Unknown, What::Follow { stream, after });
     }
 
+    /// Traces a wait of the host for an event, which was refused.
     #[cold]
     pub(crate) fn synchronized_with(&self, event: &TracedEvent, caller: Caller) {
-        self.push(Place::Source(caller), What::EventSynchronize { event: event.id });
+        self.push_of_thread(Place::Source(caller), What::EventSynchronize { event: event.id });
     }
 
+    /// Traces a query of an event, which was refused.
     #[cold]
     pub(crate) fn event_over(&self, event: &TracedEvent, caller: Caller) {
-        self.push(Place::Source(caller), What::EventQuery { event: event.id, is_over: true });
+        self.push_of_thread(Place::Source(caller), What::EventQuery { event: event.id, is_over: true });
     }
 
     /// Traces a synchronisation with the whole device that a capture forbids.
@@ -385,10 +396,11 @@ impl Tracer {
 
     // Memory.
 
+    /// Traces a new pool, or one that was refused.
     #[cold]
-    pub(crate) fn pool(&self, pool: PoolId, exportable: bool) {
+    pub(crate) fn pool(&self, pool: PoolId, exportable: bool, is_refused: bool) {
         let (pool, device) = (PoolId(self.number(pool.0)), Some(DeviceId(self.device)));
-        self.push(Place::Unknown, What::PoolCreate { pool, exportable, device });
+        self.push_unsafe(Place::Unknown, What::PoolCreate { pool, exportable, device }, is_refused);
     }
 
     /// Traces that a pool grants or revokes a device's access. A device of another trace has no name here.
@@ -418,11 +430,11 @@ impl Tracer {
         self.push(Place::Source(caller), What::Alloc { memory, pool, stream, bytes, name: None });
     }
 
-    /// Traces an allocation of pinned host memory.
+    /// Traces an allocation of pinned host memory, or one that was refused.
     #[cold]
-    pub(crate) fn pinned(&self, id: AllocId, generation: u64, bytes: u64, caller: Caller) {
-        let memory = self.memory(id, generation);
-        self.push(Place::Source(caller), What::AllocNow { memory, space: Space::Host, bytes, name: None });
+    pub(crate) fn pinned(&self, who: (AllocId, u64), bytes: u64, caller: Caller, is_refused: bool) {
+        let what = What::AllocNow { memory: self.memory(who.0, who.1), space: Space::Host, bytes, name: None };
+        self.push_unsafe(Place::Source(caller), what, is_refused);
     }
 
     /// Traces a refused access to host memory by the calling thread.
@@ -444,10 +456,10 @@ impl Tracer {
         self.push(Place::Source(caller), What::Free { memory, stream: self.stream_id(stream), trust: Trust::None });
     }
 
-    /// Traces an immediate free by the memory's name in the trace.
+    /// Traces an immediate free that was refused, by the memory's name in the trace.
     #[cold]
     pub(crate) fn free_now_of(&self, memory: Memory, caller: Caller) {
-        self.push(Place::Source(caller), What::FreeNow { memory });
+        self.push_of_thread(Place::Source(caller), What::FreeNow { memory });
     }
 
     #[cold]

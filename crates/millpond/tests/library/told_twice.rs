@@ -3,16 +3,18 @@
 
 use std::cell::RefCell;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex};
 
 use millpond::config::Trace;
 use millpond::error::Invalid;
-use millpond::graph::{CaptureMode, Instantiate};
+use millpond::graph::{CaptureMode, Graph, GraphExec, Instantiate};
 use millpond::pool::PeerAccess;
-use millpond::{Buffer, Device, Error, HostConfig, Stream};
+use millpond::{Buffer, Device, DeviceConfig, Error, HostConfig, PoolConfig, Stream};
 use millpond_core::check::{Kind, Settings};
 
-use crate::common::traced;
+use crate::common::{fake, traced};
 
 /// The refusals, in order.
 #[derive(Default)]
@@ -305,6 +307,27 @@ fn an_instance_has_the_addresses_of_the_one_before() {
     });
 }
 
+/// An instance had the addresses of two graphs, and was never launched. Launches at the addresses of one of them do not
+/// come before launches at those of the other.
+#[test]
+fn addresses_of_two_graphs_stay_apart() {
+    agreed("two-graphs", &["use-before-alloc"], |said, [device]| {
+        let [s, t] = streams(&device);
+        let mut graph = device.graph().unwrap();
+        let x = graph.add_alloc::<u8>(&[], 64).unwrap();
+        let y = t.alloc::<u8>(&device.default_pool(), 64).unwrap();
+        drop(graph.instantiate(Instantiate::default()).unwrap().launch(&t).unwrap());
+        let mut child = device.graph().unwrap();
+        child.add_alloc::<u8>(&[], 64).unwrap();
+        graph.add_child(&[], &child).unwrap();
+        drop(graph.instantiate(Instantiate::default()).unwrap());
+        graph.remove_node(graph.node_of(x).unwrap()).unwrap();
+        said.of(graph.instantiate(Instantiate::default()).unwrap().launch(&s).map(drop));
+        said.of(s.memset(y.write(), 1));
+        t.free(y).unwrap();
+    });
+}
+
 /// A node's name means the same memory after its graph is dropped.
 #[test]
 fn a_name_outlives_its_graph() {
@@ -453,6 +476,131 @@ fn a_capture_of_another_host_device_forbids_nothing() {
         right.graph().unwrap().instantiate(Instantiate::default()).unwrap();
         said.of(left.pinned::<u8>(64));
         assert!(s.end_capture().is_err());
+    });
+}
+
+/// What a capture does not forbid in the library is not forbidden in the trace: imports, and what the host learns
+/// through a device without a trace.
+#[test]
+#[allow(unsafe_code)]
+fn what_is_no_unsafe_call_is_not_forbidden() {
+    agreed("import-in-a-capture", &[], |said, [here, there]| {
+        let pool = here.pool(PoolConfig::default().shareable(true)).unwrap();
+        let ([s], [t]) = (streams(&here), streams(&there));
+        let lent = s.alloc::<u8>(&pool, 64).unwrap();
+        s.synchronize().unwrap();
+        let ticket = lent.export().unwrap();
+        t.begin_capture().unwrap();
+        // SAFETY: nobody writes it.
+        let import = said.of(unsafe { there.import::<u8>(&ticket) });
+        said.of(t.end_capture());
+        drop(import);
+    });
+    agreed("learned-in-a-capture", &[], |said, [device]| {
+        let plain = Device::host(HostConfig::default()).unwrap();
+        let ([s, t], [a]) = (streams(&device), streams(&plain));
+        let x = s.alloc::<u8>(&device.default_pool(), 64).unwrap();
+        a.wait(&s.record().unwrap()).unwrap();
+        t.begin_capture().unwrap();
+        said.of(a.synchronize());
+        said.of(t.end_capture());
+        said.of(device.free(x).map_err(|refused| refused.error));
+    });
+}
+
+/// A CUDA device may be opened while a stream of another one is captured.
+#[test]
+fn a_device_is_opened_beside_a_capture() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("told_twice-opened.trace");
+    let trace = Trace::create(&path).unwrap();
+    let open = || Device::cuda_with(fake(), DeviceConfig::default().trace(trace.clone())).unwrap();
+    let first = open();
+    let [s] = streams(&first);
+    s.begin_capture().unwrap();
+    let second = open();
+    s.end_capture().unwrap();
+    drop((s, first, second, trace));
+    let findings = traced::findings(&path, Settings { leaks: false, ..Settings::RECORDED }, |_| true);
+    assert!(findings.is_empty(), "{findings:#?}");
+}
+
+/// A call that a capture allows is allowed in the trace as well, though another thread begins captures meanwhile.
+#[test]
+fn what_captures_have_allowed_is_not_forbidden_later() {
+    type Call = fn(&Device) -> Result<(), Error>;
+    let calls: [(&str, Call); 3] = [
+        ("instantiate", |device| device.graph()?.instantiate(Instantiate::default()).map(drop)),
+        ("pinned", |device| device.pinned::<u8>(64).map(drop)),
+        ("pool", |device| device.pool(PoolConfig::default()).map(drop)),
+    ];
+    for (name, call) in calls {
+        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("told_twice-allowed-{name}.trace"));
+        let trace = Trace::create(&path).unwrap();
+        let device = Device::host(HostConfig::default().trace(trace.clone())).unwrap();
+        let ([s], is_over) = (streams(&device), AtomicBool::new(false));
+        let refused = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    s.begin_capture().unwrap();
+                    s.abandon_capture();
+                }
+            });
+            let refused = (0..300).filter(|_| call(&device).is_err()).count();
+            is_over.store(true, Ordering::Relaxed);
+            refused
+        });
+        drop((s, device, trace));
+        let findings = traced::findings(&path, Settings { leaks: false, ..Settings::RECORDED }, |_| true);
+        // A refusal may stand behind the end of the capture that forbade it.
+        assert!(findings.len() <= refused, "{name}: {} of {refused}", findings.len());
+    }
+}
+
+/// A free at once of memory of a capture that made no graph, or whose graph is gone, spoils no other capture.
+#[test]
+fn a_free_at_once_of_what_no_graph_has_spoils_no_capture() {
+    for (name, is_given_up) in [("free-of-nothing", true), ("free-of-a-gone-graph", false)] {
+        agreed(name, &[], |said, [device]| {
+            let ([s, t], pool) = (streams(&device), device.default_pool());
+            s.begin_capture().unwrap();
+            let x = s.alloc::<u8>(&pool, 64).unwrap();
+            match is_given_up {
+                true => s.abandon_capture(),
+                false => drop(s.end_capture().unwrap()),
+            }
+            t.begin_capture().unwrap();
+            assert!(device.free(x).is_err(), "no launch has allocated it");
+            said.of(t.end_capture());
+        });
+    }
+}
+
+/// An instance whose last handle is a launch has ended before its graph can be instantiated again.
+#[test]
+fn an_instance_ends_before_its_addresses_are_free() {
+    struct Again(Arc<Mutex<Option<Graph>>>, Sender<Result<GraphExec, Error>>);
+    impl Drop for Again {
+        fn drop(&mut self) {
+            if let Some(graph) = &*self.0.lock().unwrap() {
+                let _ = self.1.send(graph.instantiate(Instantiate::default()));
+            }
+        }
+    }
+    agreed("ended-by-a-launch", &["graph-refused"], |said, [device]| {
+        let ([s], (tried, again), place) = (streams(&device), std::sync::mpsc::channel(), Arc::new(Mutex::new(None)));
+        let mut graph = device.graph().unwrap();
+        let x = graph.add_alloc::<u8>(&[], 64).unwrap();
+        let owned = Again(Arc::clone(&place), tried);
+        let node = graph.add_host_function(&[], move || drop(&owned)).unwrap();
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
+        let launch = exec.launch(&s).unwrap();
+        s.free(launch.take(x).unwrap()).unwrap();
+        s.synchronize().unwrap();
+        graph.remove_node(node).unwrap();
+        *place.lock().unwrap() = Some(graph);
+        drop((exec, launch));
+        said.of(again.recv().unwrap());
+        drop(place.lock().unwrap().take());
     });
 }
 
