@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use millpond_core::ids::{AllocId, DeviceId, EventId, HostId, PoolId, StreamId};
-use millpond_core::op::{Access, Act, CaptureMode, Memory, Names, Op, Part, Place, Space, StreamRole, Trust, What};
+use millpond_core::op::{Access, Act, Memory, Names, Op, Part, Place, Space, StreamRole, Trust, What};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -72,8 +72,6 @@ pub(crate) struct Session {
     pub(crate) launch: Op,
     /// The captures that go on, by the stream that each began on.
     pub(crate) captures: FxHashMap<StreamId, Capture>,
-    /// The capture mode of each thread whose mode is not global.
-    pub(crate) modes: FxHashMap<HostId, CaptureMode>,
     /// Addresses that alloc nodes gave out, of memory that ended without a free.
     pub(crate) void: FxHashSet<u64>,
     /// The stream that stands for what other processes have waited for, as far as this one can know, and its device.
@@ -212,7 +210,6 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
         is_exact: is_judged != Some(false),
         launch: Op { host: HostId(0), place: Place::Unknown, what: no_launch() },
         captures: FxHashMap::default(),
-        modes: FxHashMap::default(),
         void: FxHashSet::default(),
         others: None,
         leaving: Vec::new(),

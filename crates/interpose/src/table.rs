@@ -444,7 +444,7 @@ calls! {
         => after session.begin_capture(call, stream, mode), captured::begin(call, stream, real);
     P cuStreamBeginCaptureToGraph(
         stream: Stream, graph: Graph, after: *const GraphNode, edges: *const c_void, count: usize, mode: c_int
-    ) => after session.begin_capture_into(call, stream, graph, mode), captured::begin(call, stream, real);
+    ) => after session.begin_capture_into(call, stream, graph), captured::begin(call, stream, real);
     N cuThreadExchangeStreamCaptureMode(mode: *mut c_int) => around captures::exchange_mode;
     P cuStreamEndCapture(stream: Stream, graph: *mut Graph) => around captures::end, captured::end(call, stream, real);
     P cuStreamUpdateCaptureDependencies(stream: Stream, nodes: *const GraphNode, count: usize, flags: c_uint)

@@ -128,6 +128,7 @@ fn calls_that_a_capture_refuses_are_found() {
 #[test]
 fn calls_that_a_capture_allows_are_right() {
     assert_right_of("unsafe", &UNSAFE.map(|(program, _)| program));
+    assert_right_of("unsafe", &["waited-before"]);
 }
 
 #[test]

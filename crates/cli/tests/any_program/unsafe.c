@@ -1,6 +1,7 @@
 /* Calls that act at once while a stream is captured: right ones, and with "wrong" ones that the capture refuses. */
 #include "helpers.h"
 #include <pthread.h>
+#include <unistd.h>
 
 enum { GLOBAL, THREAD_LOCAL, RELAXED };
 static int is_wrong;
@@ -68,6 +69,35 @@ static void watched(void) {
 static void watched_relaxed(void) {
     begin_on_s(GLOBAL);
     on_a_thread(is_wrong ? watch : watch_relaxed);
+    end_on_s();
+}
+
+static volatile int is_open;
+static void hold(void *unused) {
+    (void)unused;
+    while (!is_open)
+        usleep(100);
+}
+
+static void *wait_for(void *of_stream) {
+    CUcontext context;
+    MUST(cuDevicePrimaryCtxRetain(&context, 0));
+    MUST(cuCtxSetCurrent(context));
+    MUST(of_stream != NULL ? cuStreamSynchronize(of_stream) : cuCtxSynchronize());
+    return NULL;
+}
+
+/* A capture begins while threads wait, also of the stream that one waits for. */
+static void waited_before(void) {
+    pthread_t threads[2];
+    MUST(cuLaunchHostFunc(s, hold, NULL));
+    pthread_create(&threads[0], NULL, wait_for, s);
+    pthread_create(&threads[1], NULL, wait_for, NULL);
+    usleep(300000);
+    begin_on_s(GLOBAL);
+    is_open = 1;
+    pthread_join(threads[0], NULL);
+    pthread_join(threads[1], NULL);
     end_on_s();
 }
 
@@ -185,7 +215,7 @@ int main(int count, char **names) {
                {"waits-for-event", waits_for_event}, {"pinned", pinned}, {"unpinned", unpinned},
                {"device-memory", device_memory}, {"device-memory-freed", device_memory_freed},
                {"pool-made", pool_made}, {"instantiated", instantiated}, {"captured", captured},
-               {"first-only", first_only}};
+               {"first-only", first_only}, {"waited-before", waited_before}};
     is_wrong = count > 2 && strcmp(names[2], "wrong") == 0;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         if (count > 1 && strcmp(names[1], all[i].name) == 0) {

@@ -18,16 +18,16 @@ impl Session {
         let (stream, graph) = (self.stream(at, handle), self.handles.new_graph());
         let mode = mode_of(mode);
         let number = ask::capture_number(at.own(handle));
-        self.captures.insert(stream, Capture { graph: Some(graph), ..self.new_capture(number, mode) });
+        self.captures.insert(stream, Capture { graph: Some(graph), ..Self::new_capture(number) });
         self.push(What::CaptureBegin { stream, graph, mode, symbolic: false });
     }
 
     /// Notes that a capture into an existing graph begins. From now on operations cannot describe that graph.
-    pub(crate) fn begin_capture_into(&mut self, at: &At, handle: Stream, graph: Graph, mode: c_int) {
+    pub(crate) fn begin_capture_into(&mut self, at: &At, handle: Stream, graph: Graph) {
         self.unsupported("cuStreamBeginCaptureToGraph");
         self.handles.obscure(graph);
         let (stream, number) = (self.stream(at, handle), ask::capture_number(at.own(handle)));
-        self.captures.insert(stream, Capture { is_lost: true, ..self.new_capture(number, mode_of(mode)) });
+        self.captures.insert(stream, Capture { is_lost: true, ..Self::new_capture(number) });
     }
 
     /// Marks the stream's capture as one that cannot be followed from now on.

@@ -1,6 +1,6 @@
 //! Open captures: the stream that began each, the graph that it makes, and the memory allocated in it.
 
-use millpond_core::ids::{GraphId, HostId, StreamId};
+use millpond_core::ids::{GraphId, StreamId};
 use millpond_core::op::{CaptureMode, Memory, What};
 
 use rustc_hash::FxHashSet;
@@ -26,48 +26,29 @@ pub(crate) struct Capture {
     pub(crate) memory: Vec<Memory>,
     /// As in [`Outside`](crate::handles::Outside).
     pub(crate) pointed_at: FxHashSet<Memory>,
-    pub(crate) mode: CaptureMode,
-    /// The thread that began it.
-    pub(crate) thread: HostId,
 }
 
 impl Session {
     /// Returns a capture that begins in the current call.
-    pub(crate) fn new_capture(&self, number: Option<u64>, mode: CaptureMode) -> Capture {
-        let (memory, pointed_at, thread) = (Vec::new(), FxHashSet::default(), self.host);
-        Capture { number, graph: None, is_lost: false, memory, pointed_at, mode, thread }
+    pub(crate) fn new_capture(number: Option<u64>) -> Capture {
+        Capture { number, graph: None, is_lost: false, memory: Vec::new(), pointed_at: FxHashSet::default() }
     }
 
     /// Hands on an operation that the driver has accepted: then no capture forbids it, whatever is known of the capture
-    /// modes. A call that waits only as a side effect is allowed where a synchronisation is not.
+    /// modes. A capture may have begun while the call waited.
     #[cold]
     pub(super) fn push_while_capturing(&mut self, what: What) {
-        if what.unsafe_call().is_none() || !self.are_forbidden() {
-            return self.hand_on(what);
+        let host = self.host;
+        if what.unsafe_call().is_some() || matches!(what, What::SynchronizeDevice { .. }) {
+            self.host = host.returned();
         }
-        let mode = self.modes.get(&self.host).copied().unwrap_or_default();
-        self.hand_on(What::CaptureModeExchange { mode: CaptureMode::Relaxed });
         self.hand_on(what);
-        self.hand_on(What::CaptureModeExchange { mode });
+        self.host = host;
     }
 
     /// Sets the current thread's capture mode for calls that captures may forbid.
     pub(crate) fn set_mode(&mut self, mode: CaptureMode) {
-        match mode {
-            CaptureMode::Global => drop(self.modes.remove(&self.host)),
-            other => drop(self.modes.insert(self.host, other)),
-        }
         self.push(What::CaptureModeExchange { mode });
-    }
-
-    /// Returns `true` if some capture forbids this thread such calls.
-    fn are_forbidden(&self) -> bool {
-        let mode = self.modes.get(&self.host).copied().unwrap_or_default();
-        self.captures.values().any(|capture| match (mode, capture.mode) {
-            (CaptureMode::Relaxed, _) | (_, CaptureMode::Relaxed) => false,
-            (CaptureMode::Global, CaptureMode::Global) => true,
-            _ => capture.thread == self.host,
-        })
     }
 
     /// Hands on an operation that the driver has refused because of an open capture. If some capture cannot be
