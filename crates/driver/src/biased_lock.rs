@@ -58,7 +58,16 @@ struct Turns {
     left: u32,
     /// The only thread that can be the owner, from the first ownership until that thread ends.
     first: u64,
+    /// The turns in a row that the next ownership needs, or 0 for `PATIENCE`: so a new lock is all zeros, and a static
+    /// table of them takes no place in the program's file.
     patience: u32,
+}
+
+impl Turns {
+    #[inline]
+    fn patience(&self) -> u32 {
+        if self.patience == 0 { PATIENCE } else { self.patience }
+    }
 }
 
 // SAFETY: it owns its value, as a plain field would.
@@ -89,10 +98,10 @@ enum Way {
 impl<T> BiasedLock<T> {
     /// Returns a lock that no thread holds.
     pub const fn new(value: T) -> Self {
-        Self::with_patience(value, PATIENCE)
+        Self::with_patience(value, 0)
     }
 
-    /// As [`new`](Self::new), with an owner after this many turns in a row.
+    /// As [`new`](Self::new), with an owner after this many turns in a row; 0 means as many as with `new`.
     pub(crate) const fn with_patience(value: T, patience: u32) -> Self {
         Self {
             owner: AtomicU64::new(NO_THREAD),
@@ -219,7 +228,7 @@ impl<T> BiasedLock<T> {
         // SAFETY: this thread is inside (taken-first).
         let turns = unsafe { &mut *self.turns.get() };
         if turns.last != me {
-            (turns.last, turns.left) = (me, turns.patience);
+            (turns.last, turns.left) = (me, turns.patience());
         }
         turns.left = turns.left.saturating_sub(1);
         if turns.left == 0 { self.own(turns, me) } else { Way::Taken }
@@ -230,9 +239,9 @@ impl<T> BiasedLock<T> {
     fn own(&self, turns: &mut Turns, me: u64) -> Way {
         let is_heir = turns.first != NO_THREAD && turns.first != me;
         if !is_heir {
-            turns.patience = turns.patience.saturating_mul(2);
+            turns.patience = turns.patience().saturating_mul(2);
         }
-        turns.left = turns.patience;
+        turns.left = turns.patience();
         if (is_heir && !sync::has_ended(turns.first)) || sync::has_ended(me) || !sync::can_stop_all() {
             return Way::Taken;
         }

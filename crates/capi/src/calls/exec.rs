@@ -62,7 +62,7 @@ pub(crate) fn launch(exec: &GraphExec, stream: &Stream) -> Result<Vec<Buffer<u8>
 /// between, the library's own tables have it.
 fn publish(buffer: Buffer<u8>) {
     let memory = buffer.raw();
-    drop(POINTERS.insert(buffer));
+    POINTERS.insert(buffer);
     // The memory may have ended before it was here to be removed.
     drop(memory.filter(|memory| !memory.is_live()).map(|memory| POINTERS.take(&memory)));
 }

@@ -17,12 +17,14 @@ use crate::tables::stream::{STREAMS, StreamEntry, millpond_stream_t};
 use millpond_driver::locks::lock;
 
 /// Makes a new allocation available by its address.
-#[inline]
+#[inline(always)] // The buffer stays in registers until it is in its place.
 fn publish(buffer: Buffer<u8>, device: &DeviceEntry, pointer: &mut *mut c_void) {
     let address = buffer.address();
     if address != 0 {
-        let stale = if buffer.is_captured() { list(buffer, device) } else { POINTERS.insert(buffer) };
-        drop(stale);
+        match buffer.is_captured() {
+            true => drop(list(buffer, device)),
+            false => POINTERS.insert(buffer),
+        }
     }
     *pointer = address as *mut c_void;
 }
@@ -36,10 +38,10 @@ fn list(buffer: Buffer<u8>, device: &DeviceEntry) -> Option<Buffer<u8>> {
         return Some(buffer);
     }
     captured.push(buffer.address());
-    POINTERS.insert(buffer)
+    POINTERS.exchange(buffer)
 }
 
-#[inline]
+#[inline(always)] // As for `publish`.
 fn allocate(entry: &mut StreamEntry, pool: Option<&Pool>, bytes: usize, pointer: &mut *mut c_void) -> Result<()> {
     let (stream, current) = entry.with_pool();
     let buffer = stream.alloc::<u8>(pool.unwrap_or(current), bytes)?;
@@ -84,9 +86,10 @@ pub unsafe extern "C" fn millpond_free_async(pointer: *mut c_void, stream: millp
         let address = pointer as u64;
         POINTERS.expect(address);
         STREAMS.with(stream, |entry| {
-            let mut freeing = entry.stream.freeing()?;
-            let outcome = POINTERS.free(address, |buffer| freeing.try_free(buffer));
-            drop(freeing);
+            let outcome = {
+                let mut freeing = entry.stream.freeing()?;
+                POINTERS.free(address, &mut freeing)
+            };
             match outcome {
                 Outcome::Freed => Ok(()),
                 Outcome::Kept(memory) => {

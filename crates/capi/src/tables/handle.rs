@@ -46,20 +46,25 @@ impl<T> Table<T> {
         let mut held = slot.0.lock();
         held.generation = held.generation.wrapping_add(1);
         held.entry = Some(entry);
-        // The lowest bit is 1, so that no handle is null or an aligned address.
         let number = (u64::from(held.generation) << (INDEX_BITS + 5)) | (u64::from(index) << 5);
-        Ok((number | (u64::from(self.tag) << 1) | 1) as *mut H)
+        Ok((number | self.kind_bits()) as *mut H)
     }
 
     #[inline]
-    fn slot<H>(&self, handle: *mut H) -> Result<(&Slot<T>, u32, u32)> {
+    fn slot<H>(&self, handle: *mut H) -> Result<(&Slot<T>, u64, u32)> {
         let number = handle as u64;
-        let tag = (number >> 1) as u8 & 0xF;
         let index = ((number >> 5) & INDEX_MASK) as u32;
-        match (self.places.find(index), u32::try_from(number >> (INDEX_BITS + 5))) {
-            (Some(slot), Ok(generation)) if tag == self.tag && number & 1 == 1 => Ok((slot, generation, index)),
+        match self.places.find(index) {
+            Some(slot) if number & 0x1F == self.kind_bits() => Ok((slot, number >> (INDEX_BITS + 5), index)),
             _ => Err(Failure::Handle(self.kind)),
         }
+    }
+
+    /// Returns the lowest bits of each handle of this kind. The last one is 1, so that no handle is null or an aligned
+    /// address.
+    #[inline]
+    fn kind_bits(&self) -> u64 {
+        u64::from(self.tag) << 1 | 1
     }
 
     /// Calls `act` with an entry, under its lock. `act` must not run the caller's code or wait for the device.
@@ -68,7 +73,7 @@ impl<T> Table<T> {
         let (slot, generation, _) = self.slot(handle)?;
         let mut held = slot.0.lock();
         match &mut *held {
-            Held { generation: now, entry: Some(entry) } if *now == generation => act(entry),
+            Held { generation: now, entry: Some(entry) } if u64::from(*now) == generation => act(entry),
             _ => Err(Failure::Handle(self.kind)),
         }
     }
@@ -85,7 +90,7 @@ impl<T> Table<T> {
     pub(crate) fn remove<H>(&self, handle: *mut H) -> Result<T> {
         let (slot, generation, index) = self.slot(handle)?;
         let mut held = slot.0.lock();
-        if held.generation != generation {
+        if u64::from(held.generation) != generation {
             return Err(Failure::Handle(self.kind));
         }
         let entry = held.entry.take().ok_or(Failure::Handle(self.kind))?;

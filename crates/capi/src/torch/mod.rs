@@ -40,7 +40,7 @@ fn allocate(ordinal: i32, bytes: usize, handle: u64) -> Result<u64> {
     let buffer = device.trusted.alloc(bytes, handle)?;
     let address = buffer.address();
     if address != 0 {
-        drop(POINTERS.insert(buffer));
+        POINTERS.insert(buffer);
     }
     Ok(address)
 }
@@ -69,7 +69,7 @@ fn free_on(device: &'static TorchDevice, address: u64, handle: u64) -> Result<()
 #[cold]
 fn keep(refused: millpond::Refused<u8>, is_shared: bool) -> Failure {
     let address = refused.buffer.address();
-    drop(POINTERS.insert(refused.buffer));
+    POINTERS.insert(refused.buffer);
     if is_shared {
         POINTERS.share(address, || ());
     }

@@ -12,15 +12,14 @@
 use std::panic::Location;
 use std::sync::Arc;
 
-use millpond_core::op::Trust;
 use millpond_driver::locks::BiasedGuard;
 
 use crate::api::device::Device;
 use crate::api::raw::{RawMemory, Whose};
 use crate::names::error::Result;
 use crate::state::allocation::Owned;
-use crate::state::caches::Cached;
 use crate::state::origin::Origin;
+use crate::state::pool::PoolShared;
 use crate::state::stream::Mode;
 use crate::state::stream::{State, StreamShared};
 use crate::stream::buffer::Buffer;
@@ -35,39 +34,48 @@ pub struct Freeing<'s> {
     state: BiasedGuard<'s, State>,
     /// `true` if the free goes to the device, and not into a graph.
     is_live: bool,
-    /// The block that was freed and is still to be put in the cache, its bytes, and the bytes of its lifetime.
-    freed: Option<(Cached, u64, u64)>,
+    /// `true` if blocks are to return to the heap, once the table is not locked any more.
+    have_fallen: bool,
     caller: &'static Location<'static>,
 }
 
 impl Freeing<'_> {
     /// Frees a buffer if that is plainly right, and leaves an empty one. Otherwise returns `false`, and nothing has
     /// happened: [`Stream::free_raw`] then frees it or returns why not. One buffer for each `Freeing`.
-    #[inline]
+    #[inline(always)] // The hot path of a free.
     pub fn try_free(&mut self, buffer: &mut Buffer<u8>) -> bool {
-        let Some(Owned { allocation, generation, .. }) = buffer.owned() else { return false };
-        if !self.is_live || self.freed.is_some() || allocation.device != self.stream.context.number {
+        if !self.is_live {
             return false;
         }
-        let life = allocation.life();
-        if !life.is_plainly_freed(allocation, *generation, &self.state.chain) {
-            return false;
+        match self.stream.end_in_cache::<false>(&mut self.state, buffer.place(), self.caller) {
+            Some(fallen) => {
+                buffer.was_taken_out();
+                self.stream.leave(&mut self.state);
+                self.have_fallen = fallen.is_some();
+                true
+            }
+            None => false,
         }
-        let ended = self.stream.end_life(&mut self.state, life, (allocation, *generation), Trust::None, self.caller);
-        let (rounded, bytes, seq) = ended;
-        let owned = buffer.take_owned();
-        self.freed = owned.map(|Owned { allocation, .. }| (Cached { allocation, seq }, rounded, bytes));
-        true
     }
 }
 
 impl Drop for Freeing<'_> {
-    #[inline]
+    #[inline(always)] // As for `try_free`.
     fn drop(&mut self) {
-        if let Some((freed, rounded, bytes)) = self.freed.take() {
-            self.stream.put_in_cache(&mut self.state, freed, rounded, bytes);
-            self.stream.leave(&mut self.state);
+        if self.have_fallen {
+            self.stream.return_all_fallen(&mut self.state);
         }
+    }
+}
+
+impl StreamShared {
+    /// Returns the blocks that fell out of caches to their heaps, where many have.
+    #[cold]
+    #[inline(never)]
+    fn return_all_fallen(&self, state: &mut State) {
+        let many = state.caches.iter_mut().filter(|cache| cache.have_many_fallen());
+        let pools: Vec<Arc<PoolShared>> = many.filter_map(|cache| cache.owner.upgrade()).collect();
+        pools.iter().for_each(|pool| self.return_fallen(state, pool));
     }
 }
 
@@ -77,13 +85,13 @@ impl Stream {
     ///
     /// # Errors
     /// Returns an error if the stream is closed.
-    #[inline]
+    #[inline(always)] // As for `Freeing::try_free`.
     #[track_caller]
     pub fn freeing(&self) -> Result<Freeing<'_>> {
         let stream = &*self.shared;
         let mut state = stream.state.lock();
         let is_live = stream.enter(&mut state)? == Mode::Live;
-        Ok(Freeing { stream, state, is_live, freed: None, caller: Location::caller() })
+        Ok(Freeing { stream, state, is_live, have_fallen: false, caller: Location::caller() })
     }
 
     /// Frees memory by name, at this point of the stream. A buffer that owned it then owns nothing.
@@ -124,6 +132,23 @@ impl RawMemory {
 
 /// For other languages and libraries, with [`raw`](crate::raw).
 impl Buffer<u8> {
+    /// Returns an empty buffer: a vacant place of a table.
+    pub const fn vacant() -> Self {
+        Self::EMPTY
+    }
+
+    /// Returns `true` if the buffer is empty.
+    #[inline]
+    pub fn is_vacant(&self) -> bool {
+        self.owned().is_none()
+    }
+
+    /// Returns `true` if the buffer owns memory that begins at this address. An empty buffer begins nowhere, not at 0.
+    #[inline]
+    pub fn begins_at(&self, address: u64) -> bool {
+        self.owned().is_some_and(|owned| owned.address == address)
+    }
+
     /// Returns `true` if the memory is of this device.
     pub fn is_of(&self, device: &Device) -> bool {
         self.owned().is_some_and(|owned| owned.allocation.device == device.context().number)

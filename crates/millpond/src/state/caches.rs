@@ -116,7 +116,12 @@ impl PoolCache {
     #[inline(never)]
     fn fall(&mut self, fallen: Cached) -> Option<Arc<PoolShared>> {
         self.fallen.push(fallen);
-        if self.fallen.len() < FALLEN_MAX { None } else { self.owner.upgrade() }
+        if self.have_many_fallen() { self.owner.upgrade() } else { None }
+    }
+
+    /// Returns `true` if so many blocks have fallen out that they are to return to the heap.
+    pub(crate) fn have_many_fallen(&self) -> bool {
+        self.fallen.len() >= FALLEN_MAX
     }
 
     /// Takes all blocks out, first those that fell out before.

@@ -42,6 +42,8 @@ pub struct Buffer<T> {
 }
 
 impl<T> Buffer<T> {
+    pub(crate) const EMPTY: Self = Self { owned: None, count: Count::NONE };
+
     #[inline]
     pub(crate) fn new(owned: Option<Owned>, count: Count<T>) -> Self {
         Self { owned, count }
@@ -53,17 +55,16 @@ impl<T> Buffer<T> {
         (self.owned.take(), self.count)
     }
 
-    /// Takes the owned lifetime out, and leaves an empty buffer.
-    #[inline]
-    pub(crate) fn take_owned(&mut self) -> Option<Owned> {
-        self.count = Count::NONE;
-        self.owned.take()
-    }
-
     /// Returns the place of the owned lifetime, for a caller that takes it out.
     #[inline]
     pub(crate) fn place(&mut self) -> &mut Option<Owned> {
         &mut self.owned
+    }
+
+    /// Makes the buffer empty after its lifetime was taken out of its [`place`](Self::place).
+    #[inline]
+    pub(crate) fn was_taken_out(&mut self) {
+        self.count = Count::NONE;
     }
 
     /// Returns the lifetime that the buffer owns, or `None` if the buffer is empty.

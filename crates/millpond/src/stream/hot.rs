@@ -120,15 +120,33 @@ impl StreamShared {
         if !self.is_current(state) {
             return false;
         }
-        let Some(Owned { allocation, generation, .. }) = &*held else { return false };
+        let Some(fallen) = self.end_in_cache::<OWN>(state, held, caller) else { return false };
+        if let Some(pool) = fallen {
+            self.return_fallen(state, &pool);
+        }
+        self.leave(state);
+        true
+    }
+
+    /// Ends a lifetime at the next point of the stream, which has learned everything, and puts the block in the cache,
+    /// if the hot path applies. Returns `None` if not, and nothing has happened then. If many blocks have fallen out of
+    /// the cache, returns their pool, for [`return_fallen`](Self::return_fallen). The caller leaves the stream.
+    #[inline(always)]
+    pub(crate) fn end_in_cache<const OWN: bool>(
+        &self,
+        state: &mut State,
+        held: &mut Option<Owned>,
+        caller: &'static Location<'static>,
+    ) -> Option<Option<Arc<PoolShared>>> {
+        let Owned { allocation, generation, .. } = held.as_ref()?;
         let (entry, generation) = (&**allocation, *generation);
-        let Origin::Pool(pool) = &entry.origin else { return false };
+        let Origin::Pool(pool) = &entry.origin else { return None };
         let State { chain, birth, caches, .. } = &mut *state;
         // The pool is of the stream's own device: a stream has no caches for pools of other devices.
-        let Some(cache) = caches.find(pool) else { return false };
+        let cache = caches.find(pool)?;
         let mut life = entry.life();
         if !life.is_unlent(generation) || !life.is_over_for(chain, OWN) || pool.bypasses_caches() {
-            return false;
+            return None;
         }
         let point = chain.submit();
         life.freed.end(Use { point, site: site(Act::Free, self.id, op_at(point.seq) - *birth, caller) });
@@ -137,11 +155,7 @@ impl StreamShared {
         }
         let (rounded, bytes) = (life.range.bytes, life.bytes);
         drop(life);
-        let Some(Owned { allocation, .. }) = held.take() else { return false };
-        if let Some(pool) = cache.put(Cached { allocation, seq: point.seq }, rounded, bytes) {
-            self.return_fallen(state, &pool);
-        }
-        self.leave(state);
-        true
+        let Owned { allocation, .. } = held.take()?;
+        Some(cache.put(Cached { allocation, seq: point.seq }, rounded, bytes))
     }
 }
