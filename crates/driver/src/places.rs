@@ -74,6 +74,10 @@ impl<T> Places<T> {
     /// Returns the slot of a number, if it was made.
     #[inline]
     pub fn find(&self, number: u32) -> Option<&T> {
+        // Most tables have one segment, which needs no arithmetic.
+        if number < FIRST {
+            return self.segments[0].get()?.get(number as usize);
+        }
         let (segment, at) = Self::locate(number);
         self.segments.get(segment)?.get()?.get(at)
     }

@@ -2,6 +2,11 @@
 //!
 //! The hot path is `malloc_async` and `free_async`: the stream's entry, the library's own path, and one place of
 //! `tables/pointers`. A buffer stays in its place until it is freed, so a refused free changes nothing.
+//!
+//! The simple version takes the locks of the entry, the stream and the bucket, and has one path. Departure: a call is
+//! first tried as its thread does it that owns all three (`try_allocate`, `Pointers::free_own`): one function, without
+//! waiting, and without a read-modify-write operation. If that does not apply, it has changed nothing, and the simple
+//! version follows.
 
 use std::ffi::{c_char, c_void};
 
@@ -17,7 +22,6 @@ use crate::tables::stream::{STREAMS, StreamEntry, millpond_stream_t};
 use millpond_driver::locks::lock;
 
 /// Makes a new allocation available by its address.
-#[inline(always)] // The buffer stays in registers until it is in its place.
 fn publish(buffer: Buffer<u8>, device: &DeviceEntry, pointer: &mut *mut c_void) {
     let address = buffer.address();
     if address != 0 {
@@ -41,7 +45,22 @@ fn list(buffer: Buffer<u8>, device: &DeviceEntry) -> Option<Buffer<u8>> {
     POINTERS.exchange(buffer)
 }
 
-#[inline(always)] // As for `publish`.
+/// Allocates, if the stream's cache serves it and this thread owns the stream. Returns the address.
+#[inline(always)] // The buffer stays in registers until it is in its place.
+fn try_allocate(entry: &mut StreamEntry, bytes: usize) -> Option<u64> {
+    let (stream, pool) = entry.with_current_pool()?;
+    let buffer = stream.try_alloc(pool, bytes)?;
+    let address = buffer.address();
+    POINTERS.insert(buffer);
+    Some(address)
+}
+
+#[cold]
+#[inline(never)]
+fn allocate_in_full(bytes: usize, stream: millpond_stream_t, pointer: &mut *mut c_void) -> Result<()> {
+    STREAMS.with(stream, |entry| allocate(entry, None, bytes, pointer))
+}
+
 fn allocate(entry: &mut StreamEntry, pool: Option<&Pool>, bytes: usize, pointer: &mut *mut c_void) -> Result<()> {
     let (stream, current) = entry.with_pool();
     let buffer = stream.alloc::<u8>(pool.unwrap_or(current), bytes)?;
@@ -59,7 +78,13 @@ pub unsafe extern "C" fn millpond_malloc_async(
 ) -> millpond_status {
     guard_hot("millpond_malloc_async", || {
         let pointer = place(pointer, "pointer")?;
-        STREAMS.with(stream, |entry| allocate(entry, None, bytes, pointer))
+        match STREAMS.with_own(stream, |entry| try_allocate(entry, bytes)) {
+            Some(address) => {
+                *pointer = address as *mut c_void;
+                Ok(())
+            }
+            None => allocate_in_full(bytes, stream, pointer),
+        }
     })
 }
 
@@ -85,20 +110,34 @@ pub unsafe extern "C" fn millpond_free_async(pointer: *mut c_void, stream: millp
     guard_hot("millpond_free_async", || {
         let address = pointer as u64;
         POINTERS.expect(address);
-        STREAMS.with(stream, |entry| {
-            let outcome = {
-                let mut freeing = entry.stream.freeing()?;
-                POINTERS.free(address, &mut freeing)
-            };
-            match outcome {
-                Outcome::Freed => Ok(()),
-                Outcome::Kept(memory) => {
-                    let free = || entry.stream.free_raw(&memory);
-                    end(&memory, &entry.device, free, || free_unknown(entry, address))
-                }
-                Outcome::Unknown => free_unknown(entry, address),
+        let freed = STREAMS.with_own(stream, |entry| {
+            let mut freeing = entry.stream.try_freeing()?;
+            POINTERS.free_own(address, &mut freeing).then_some(())
+        });
+        match freed {
+            Some(()) => Ok(()),
+            None => free_in_full(address, stream),
+        }
+    })
+}
+
+/// Frees memory where that is not plainly right, or this thread does not own the stream and the bucket.
+#[cold]
+#[inline(never)]
+fn free_in_full(address: u64, stream: millpond_stream_t) -> Result<()> {
+    STREAMS.with(stream, |entry| {
+        let outcome = {
+            let mut freeing = entry.stream.freeing()?;
+            POINTERS.free(address, &mut freeing)
+        };
+        match outcome {
+            Outcome::Freed => Ok(()),
+            Outcome::Kept(memory) => {
+                let free = || entry.stream.free_raw(&memory);
+                end(&memory, &entry.device, free, || free_unknown(entry, address))
             }
-        })
+            Outcome::Unknown => free_unknown(entry, address),
+        }
     })
 }
 
@@ -236,7 +275,9 @@ mod tests {
     use super::*;
     use crate::calls::access::{MILLPOND_READ, MILLPOND_WRITE, millpond_access};
     use crate::calls::device::millpond_device_create_host;
-    use crate::calls::stream::{millpond_stream_create, millpond_stream_set_name, millpond_stream_synchronize};
+    use crate::calls::stream::{
+        millpond_stream_create, millpond_stream_destroy, millpond_stream_set_name, millpond_stream_synchronize,
+    };
     use crate::calls::work::millpond_declare;
     use crate::status::millpond_last_error;
 
@@ -380,6 +421,95 @@ mod tests {
             assert_eq!(failed, None);
         });
         assert_eq!(right.free(pointer.load(SeqCst)), MILLPOND_SUCCESS);
+    }
+
+    /// So many pairs that the thread owns the locks of the stream and of the address.
+    fn own(stream: Shared) {
+        for _ in 0..5000 {
+            assert_eq!(stream.free(stream.malloc(4096)), MILLPOND_SUCCESS);
+        }
+    }
+
+    fn text() -> String {
+        // SAFETY: the thread's text, which lives until its next failure.
+        unsafe { CStr::from_ptr(millpond_last_error()) }.to_string_lossy().into_owned()
+    }
+
+    #[test]
+    fn a_thread_that_owns_all_locks_is_refused_what_is_wrong() {
+        let [right, left] = two_streams();
+        own(right);
+        own(left);
+        let mut pointer = null_mut();
+        // SAFETY: the pointers are valid for the calls, which check the handles.
+        let mut malloc = |stream| unsafe { millpond_malloc_async(&mut pointer, 4096, stream) };
+        let flipped = |bit: u32| (right.0 as usize ^ (1 << bit)) as millpond_stream_t;
+        // A bit of the kind, of the place and of the generation each.
+        for wrong in [null_mut(), flipped(0), flipped(2), flipped(20), flipped(40), flipped(63)] {
+            assert_eq!(malloc(wrong), MILLPOND_ERROR_INVALID_HANDLE);
+            assert!(text().starts_with("millpond_malloc_async: not a stream handle"), "{}", text());
+        }
+        // SAFETY: the call checks the place.
+        assert_eq!(unsafe { millpond_malloc_async(null_mut(), 4096, right.0) }, MILLPOND_ERROR_INVALID_VALUE);
+        let memory = right.malloc(4096);
+        assert_eq!(Shared(flipped(40)).free(memory), MILLPOND_ERROR_INVALID_HANDLE);
+        assert_eq!(left.free(memory), MILLPOND_ERROR_ORDER);
+        assert_eq!(right.free(memory.wrapping_byte_add(512)), MILLPOND_ERROR_INVALID_VALUE);
+        assert_eq!(right.free(null_mut()), MILLPOND_SUCCESS);
+        assert_eq!(right.free(memory), MILLPOND_SUCCESS);
+        assert_eq!(right.free(memory), MILLPOND_ERROR_INVALID_VALUE, "it is free");
+        assert!(text().starts_with("millpond_free_async: "), "{}", text());
+        // SAFETY: the stream is open.
+        assert_eq!(unsafe { millpond_stream_destroy(left.0) }, MILLPOND_SUCCESS);
+        assert_eq!(malloc(left.0), MILLPOND_ERROR_INVALID_HANDLE);
+        own(right);
+    }
+
+    #[test]
+    fn threads_that_own_the_locks_in_turn_free_the_memory_of_each_other() {
+        let [stream, _] = two_streams();
+        let passed: Vec<_> = (0..100).map(|_| AtomicPtr::new(stream.malloc(4096))).collect();
+        for _ in 0..6 {
+            let pass = || {
+                own(stream);
+                for pointer in &passed {
+                    assert_eq!(stream.free(pointer.load(SeqCst)), MILLPOND_SUCCESS);
+                }
+                assert_ne!(stream.free(passed[99].load(SeqCst)), MILLPOND_SUCCESS, "it is free");
+                own(stream);
+                for pointer in &passed {
+                    pointer.store(stream.malloc(4096), SeqCst);
+                }
+                let mut live: Vec<_> = passed.iter().map(|pointer| pointer.load(SeqCst)).collect();
+                live.sort_unstable();
+                live.dedup();
+                assert_eq!(live.len(), passed.len(), "two live allocations are at one address");
+                own(stream);
+            };
+            scope(|scope| scope.spawn(pass).join()).expect("no panic");
+        }
+        passed.iter().for_each(|pointer| assert_eq!(stream.free(pointer.load(SeqCst)), MILLPOND_SUCCESS));
+    }
+
+    #[test]
+    fn threads_take_the_locks_of_their_owner_while_it_is_inside() {
+        let [stream, _] = two_streams();
+        let is_over = AtomicBool::new(false);
+        scope(|scope| {
+            let others = [(); 2].map(|()| {
+                scope.spawn(|| {
+                    // Seldom, so that the owner comes back each time.
+                    while !is_over.load(SeqCst) {
+                        assert_eq!(stream.free(stream.malloc(4096)), MILLPOND_SUCCESS);
+                        std::thread::sleep(std::time::Duration::from_micros(200));
+                    }
+                })
+            });
+            let pairs = (0..40).map(|_| std::panic::catch_unwind(|| own(stream)).is_ok());
+            let are_right = pairs.fold(true, |right, pair| right & pair);
+            is_over.store(true, SeqCst);
+            assert!(are_right && others.into_iter().all(|it| it.join().is_ok()));
+        });
     }
 
     #[test]

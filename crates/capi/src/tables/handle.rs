@@ -51,13 +51,11 @@ impl<T> Table<T> {
     }
 
     #[inline]
-    fn slot<H>(&self, handle: *mut H) -> Result<(&Slot<T>, u64, u32)> {
+    fn slot<H>(&self, handle: *mut H) -> Option<(&Slot<T>, u64, u32)> {
         let number = handle as u64;
         let index = ((number >> 5) & INDEX_MASK) as u32;
-        match self.places.find(index) {
-            Some(slot) if number & 0x1F == self.kind_bits() => Ok((slot, number >> (INDEX_BITS + 5), index)),
-            _ => Err(Failure::Handle(self.kind)),
-        }
+        let slot = self.places.find(index)?;
+        (number & 0x1F == self.kind_bits()).then_some((slot, number >> (INDEX_BITS + 5), index))
     }
 
     /// Returns the lowest bits of each handle of this kind. The last one is 1, so that no handle is null or an aligned
@@ -70,11 +68,23 @@ impl<T> Table<T> {
     /// Calls `act` with an entry, under its lock. `act` must not run the caller's code or wait for the device.
     #[inline]
     pub(crate) fn with<H, R>(&self, handle: *mut H, act: impl FnOnce(&mut T) -> Result<R>) -> Result<R> {
-        let (slot, generation, _) = self.slot(handle)?;
+        let (slot, generation, _) = self.slot(handle).ok_or(Failure::Handle(self.kind))?;
         let mut held = slot.0.lock();
         match &mut *held {
             Held { generation: now, entry: Some(entry) } if u64::from(*now) == generation => act(entry),
             _ => Err(Failure::Handle(self.kind)),
+        }
+    }
+
+    /// As [`with`](Self::with), if this thread owns the entry's lock and `act` returns a result. Otherwise nothing has
+    /// happened, and `with` does it or says why not.
+    #[inline(always)] // The hot path of memory.
+    pub(crate) fn with_own<H, R>(&self, handle: *mut H, act: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
+        let (slot, generation, _) = self.slot(handle)?;
+        let mut held = slot.0.try_own()?;
+        match &mut *held {
+            Held { generation: now, entry: Some(entry) } if u64::from(*now) == generation => act(entry),
+            _ => None,
         }
     }
 
@@ -88,7 +98,7 @@ impl<T> Table<T> {
 
     /// Removes an entry. Its handle is not valid any more.
     pub(crate) fn remove<H>(&self, handle: *mut H) -> Result<T> {
-        let (slot, generation, index) = self.slot(handle)?;
+        let (slot, generation, index) = self.slot(handle).ok_or(Failure::Handle(self.kind))?;
         let mut held = slot.0.lock();
         if u64::from(held.generation) != generation {
             return Err(Failure::Handle(self.kind));

@@ -94,18 +94,26 @@ impl Places {
     }
 
     /// Frees the buffer at an address if that is plainly right. Otherwise the buffer stays in its place.
-    #[inline(always)] // The hot path of a free is one function.
     fn free(&mut self, address: u64, freeing: &mut Freeing<'_>) -> Outcome {
-        let Some(place) = self.find(address) else {
-            return if self.flags & FAR == 0 { Outcome::Unknown } else { self.free_far(address, freeing) };
-        };
-        let buffer = &mut self.near[place];
-        if !freeing.try_free(buffer) {
-            return Outcome::of_kept(buffer);
+        if self.free_near(address, freeing) {
+            return Outcome::Freed;
         }
-        // The buffer in that place is empty now, so the place is vacant.
-        self.flags &= !(1 << place);
-        Outcome::Freed
+        match self.find(address) {
+            Some(place) => Outcome::of_kept(&self.near[place]),
+            None if self.flags & FAR == 0 => Outcome::Unknown,
+            None => self.free_far(address, freeing),
+        }
+    }
+
+    /// Frees the buffer at an address if it is in a place and that is plainly right. The place is vacant then.
+    #[inline(always)] // The hot path of a free is one function.
+    fn free_near(&mut self, address: u64, freeing: &mut Freeing<'_>) -> bool {
+        let Some(place) = self.find(address) else { return false };
+        let is_freed = freeing.try_free(&mut self.near[place]);
+        if is_freed {
+            self.flags &= !(1 << place);
+        }
+        is_freed
     }
 
     #[cold]
@@ -219,14 +227,13 @@ impl Pointers {
     /// dropped.
     #[inline(always)] // As for `take`.
     pub(crate) fn insert(&self, buffer: Buffer<u8>) {
-        let mut bucket = self.hold(buffer.address());
-        match bucket.vacancy(buffer.address()) {
-            Some(place) => *place = buffer,
-            None => {
-                drop(bucket);
-                drop(self.exchange(buffer));
-            }
+        if let Some(mut bucket) = self.bucket(buffer.address()).0.own_and_keep(())
+            && let Some(place) = bucket.vacancy(buffer.address())
+        {
+            *place = buffer;
+            return;
         }
+        drop(self.exchange(buffer));
     }
 
     /// Puts a buffer at its address, which is not null. Two buffers at one address are never live at once. If another
@@ -244,8 +251,17 @@ impl Pointers {
         self.hold(address).take(address)
     }
 
-    /// Frees the buffer at an address if that is plainly right, while no other thread can look it up.
+    /// Frees the buffer at an address as [`free`](Self::free), if this thread owns its bucket. Returns `false` if it
+    /// was not freed; nothing has happened then.
     #[inline(always)] // As for `take`.
+    pub(crate) fn free_own(&self, address: u64, freeing: &mut Freeing<'_>) -> bool {
+        match self.bucket(address).0.own_and_keep(()) {
+            Some(mut bucket) => bucket.free_near(address, freeing),
+            None => false,
+        }
+    }
+
+    /// Frees the buffer at an address if that is plainly right, while no other thread can look it up.
     pub(crate) fn free(&self, address: u64, freeing: &mut Freeing<'_>) -> Outcome {
         self.hold(address).free(address, freeing)
     }

@@ -37,6 +37,12 @@ impl StreamEntry {
         (&self.stream, &self.pool)
     }
 
+    /// As [`with_pool`](Self::with_pool), if the copy is the current pool.
+    #[inline]
+    pub(crate) fn with_current_pool(&self) -> Option<(&Stream, &Pool)> {
+        (self.pool_epoch == self.device.pool_epoch()).then_some((&self.stream, &self.pool))
+    }
+
     /// Cold: the current pool has changed.
     #[cold]
     fn update_pool(&mut self) {

@@ -16,7 +16,9 @@ use millpond_driver::locks::BiasedGuard;
 
 use crate::api::device::Device;
 use crate::api::raw::{RawMemory, Whose};
+use crate::names::count::Count;
 use crate::names::error::Result;
+use crate::pool::handle::Pool;
 use crate::state::allocation::Owned;
 use crate::state::origin::Origin;
 use crate::state::pool::PoolShared;
@@ -81,11 +83,37 @@ impl StreamShared {
 
 /// For other languages and libraries, with [`raw`](crate::raw).
 impl Stream {
+    /// Allocates at this point of the stream as [`alloc`](Self::alloc), if this thread owns the stream's lock and the
+    /// stream's cache serves it. Otherwise returns `None`, and nothing has happened. There is no function call in it.
+    #[inline(always)] // The hot path of an allocation.
+    #[track_caller]
+    pub fn try_alloc(&self, pool: &Pool, bytes: usize) -> Option<Buffer<u8>> {
+        let (stream, count) = (&*self.shared, Count::<u8>::new(bytes)?);
+        let mut state = stream.state.try_own()?;
+        if count.bytes() == 0 || !stream.is_current(&state) {
+            return None;
+        }
+        let served = stream.take_from_cache(&mut state, &pool.shared, count.bytes(), Location::caller())?;
+        Some(Buffer::new(Some(served.into()), count))
+    }
+
+    /// As [`freeing`](Self::freeing), if this thread owns the stream's lock and the stream has nothing to learn.
+    #[inline(always)] // As for `Freeing::try_free`.
+    #[track_caller]
+    pub fn try_freeing(&self) -> Option<Freeing<'_>> {
+        let stream = &*self.shared;
+        let state = stream.state.try_own()?;
+        if !stream.is_current(&state) {
+            return None;
+        }
+        Some(Freeing { stream, state, is_live: true, have_fallen: false, caller: Location::caller() })
+    }
+
     /// Begins to free a buffer of a table at this point of the stream.
     ///
     /// # Errors
     /// Returns an error if the stream is closed.
-    #[inline(always)] // As for `Freeing::try_free`.
+    #[inline]
     #[track_caller]
     pub fn freeing(&self) -> Result<Freeing<'_>> {
         let stream = &*self.shared;

@@ -59,7 +59,7 @@ fn what_a_late_thread_makes_known_takes_no_later_life_away() {
     let on = Producer::new();
     let late = on.launch_unpublished();
     on.launch();
-    drop(POINTERS.insert(late));
+    POINTERS.insert(late);
     must(on.fill());
     must(on.free());
     assert_ne!(on.fill(), MILLPOND_SUCCESS, "it is freed");
