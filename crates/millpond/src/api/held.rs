@@ -42,8 +42,8 @@ pub struct Freeing<'s> {
 }
 
 impl Freeing<'_> {
-    /// Frees a buffer if that is plainly right, and leaves an empty one. Otherwise returns `false`, and nothing has
-    /// happened: [`Stream::free_raw`] then frees it or returns why not. One buffer for each `Freeing`.
+    /// Frees a buffer if that is plainly right and the stream has a cache for its pool, and leaves an empty one.
+    /// Otherwise returns `false`, and nothing has happened: [`Stream::free_raw`] then frees it or returns why not.
     #[inline(always)] // The hot path of a free.
     pub fn try_free(&mut self, buffer: &mut Buffer<u8>) -> bool {
         if !self.is_live {

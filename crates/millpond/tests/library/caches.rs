@@ -64,6 +64,7 @@ fn a_pool_that_is_destroyed_while_a_stream_is_busy_goes_with_the_next_synchronis
         let buffer: Buffer<u8> = stream.alloc(pool, 1000)?;
         stream.free(buffer).map_err(|refused| refused.error)
     };
+    pair(&kept)?;
     pair(&destroyed)?;
     let mut buffer = stream.alloc::<u8>(&kept, 1000)?;
     // The stream is locked, so the thread that destroys the pool cannot use its caches.
