@@ -128,6 +128,14 @@ impl<R, T> Biased<R, T> {
     }
 }
 
+impl<R: Rank, T: ?Sized> RwLock<R, T> {
+    /// Takes the lock for reading if no thread holds it for writing now.
+    #[inline]
+    pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
+        taken(self.1.try_read()).map(|guard| Ranked::new(guard, Held::tried::<R>()))
+    }
+}
+
 impl<R: Rank, T> Biased<R, T> {
     /// Takes the lock. A thread that already holds it waits for ever.
     #[inline]

@@ -68,7 +68,7 @@ shown! {
         At::Captured(_) => f.write_str("Event(of a capture)"),
     };
     Graph: |it, f| write!(f, "Graph({:?})", it.body);
-    GraphExec: |it, f| match it.shared.present.try_lock() {
+    GraphExec: |it, f| match it.shared.present.try_read() {
         Some(exec) => write!(f, "GraphExec({exec:?})"),
         None => f.write_str("GraphExec(in use)"),
     };

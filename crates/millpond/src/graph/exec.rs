@@ -16,7 +16,7 @@ use millpond_core::graph::{
 };
 use millpond_core::ids::StreamId;
 use millpond_core::units::Range;
-use millpond_driver::locks::{Biased, lock};
+use millpond_driver::locks::{Biased, RwLock, lock, read, write};
 use millpond_driver::{Driver, Label, RawStream, StreamFlags, process};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
@@ -117,8 +117,9 @@ pub struct GraphExec {
 /// The parts of an instance that an update does not replace.
 pub(crate) struct Instance {
     pub(crate) context: Arc<Context>,
-    /// Its nodes. Locked while they are launched: no launch runs nodes that an update has replaced.
-    pub(crate) present: Biased<ranks::Instance, Arc<ExecShared>>,
+    auto_free: bool,
+    /// Its nodes. Locked for reading while they are launched: no launch runs nodes that an update has replaced.
+    pub(crate) present: RwLock<ranks::Instance, Arc<ExecShared>>,
     _claim: Arc<Claim>,
 }
 
@@ -255,8 +256,8 @@ impl GraphExec {
             });
         });
         let (exec, claim) = made?;
-        let context = Arc::clone(&body.context);
-        Ok(Self { shared: Arc::new(Instance { context, present: Biased::new(exec), _claim: claim }) })
+        let (context, auto_free) = (Arc::clone(&body.context), settings.auto_free_on_launch);
+        Ok(Self { shared: Arc::new(Instance { context, auto_free, present: RwLock::new(exec), _claim: claim }) })
     }
 }
 
@@ -333,7 +334,7 @@ impl GraphExec {
     /// instance is unchanged.
     pub fn update(&self, graph: &Graph) -> Result<()> {
         process::refuse_forked()?;
-        let mut present = self.shared.present.lock();
+        let mut present = write(&self.shared.present);
         present.body.check_device(graph.body.context.number, || "the graph".into())?;
         let new = present.updated(graph);
         if let (Some(tracer), Some(exec)) = (&graph.body.context.tracer, &present.traced)
@@ -355,7 +356,7 @@ impl GraphExec {
     /// graph or allocates nothing. If a symbolic graph is contained twice, the address is that of one of the two.
     pub fn address_of<T: Pod>(&self, node: MemAllocNode<T>) -> Option<u64> {
         let name = node.name.filter(|name| name.device == self.shared.context.number)?;
-        let present = self.shared.present.lock();
+        let present = read(&self.shared.present);
         match name.is_symbolic() {
             true => present.placed.get(&(name.graph, name.alloc)).copied(),
             false => present.cover.iter().any(|range| range.contains(name.address)).then_some(name.address),
@@ -364,7 +365,7 @@ impl GraphExec {
 
     /// Returns `true` if launches free the memory that earlier launches left live.
     pub fn auto_free_on_launch(&self) -> bool {
-        self.shared.present.lock().auto_free
+        self.shared.auto_free
     }
 }
 

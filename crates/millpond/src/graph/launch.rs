@@ -20,7 +20,7 @@ use millpond_core::ids::{Point, StreamId};
 use millpond_core::order::{Base, Chain, Knows};
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
-use millpond_driver::locks::lock;
+use millpond_driver::locks::{lock, read};
 use millpond_driver::{Driver, process};
 use smallvec::SmallVec;
 
@@ -156,7 +156,7 @@ impl GraphExec {
         let once = |noted: &mut Noted| {
             // Dropped after the locks are released: these may be the last references by then.
             let mut named = None;
-            let exec = self.shared.present.lock();
+            let exec = read(&self.shared.present);
             let mut state = shared.state.lock();
             let begun = match shared.enter(&mut state)? {
                 Mode::Capturing => state.counted(shared.capture_launch(&exec, caller))?,
@@ -181,7 +181,7 @@ impl GraphExec {
                 Err(Stopped::Refused(mut error)) => {
                     if noted == Noted::Later {
                         shared.note_refused(&error, |tracer| {
-                            self.shared.present.lock().note_refused(tracer, shared.id, caller);
+                            read(&self.shared.present).note_refused(tracer, shared.id, caller);
                         });
                     }
                     if !shared.add_missing_waits(&mut error, &mut known)
@@ -219,7 +219,7 @@ impl GraphExec {
                 Err(Stopped::Blocked(blocked)) => wait(context, &blocked)?,
                 Err(Stopped::Refused(error)) if context.makes_room(&error, &mut was_retried) => {}
                 Err(Stopped::Refused(error)) => {
-                    if let Some(exec) = &self.shared.present.lock().traced {
+                    if let Some(exec) = &read(&self.shared.present).traced {
                         let shared = &stream.shared;
                         shared.note_refused(&error, |tracer| tracer.upload(exec, shared.id, caller));
                     }
@@ -232,7 +232,7 @@ impl GraphExec {
     fn upload_once(&self, stream: &Stream, caller: &'static Location<'static>) -> std::result::Result<(), Stopped> {
         let shared = &*stream.shared;
         self.check_device(shared)?;
-        let exec = self.shared.present.lock();
+        let exec = read(&self.shared.present);
         let mut state = shared.state.lock();
         if shared.enter(&mut state)? == Mode::Capturing {
             let refused = exec.context.graphs.refuse_captured(shared.id, "upload");

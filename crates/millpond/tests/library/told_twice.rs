@@ -591,7 +591,7 @@ fn an_instance_ends_before_its_addresses_are_free() {
         let mut graph = device.graph().unwrap();
         let x = graph.add_alloc::<u8>(&[], 64).unwrap();
         let owned = Again(Arc::clone(&place), tried);
-        let node = graph.add_host_function(&[], move || drop(&owned)).unwrap();
+        let node = graph.add_host_function(&[], move || _ = &owned).unwrap();
         let exec = graph.instantiate(Instantiate::default()).unwrap();
         let launch = exec.launch(&s).unwrap();
         s.free(launch.take(x).unwrap()).unwrap();
@@ -607,8 +607,8 @@ fn an_instance_ends_before_its_addresses_are_free() {
 /// A capture that begins while another thread waits does not forbid that call, which was allowed when it was made.
 #[test]
 fn a_capture_may_begin_while_a_call_waits() {
-    let waits: [fn(&Device, &Stream) -> Result<(), Error>; 3] =
-        [|_, s| s.synchronize(), |device, _| device.synchronize(), |_, s| s.record()?.synchronize()];
+    type Wait = fn(&Device, &Stream) -> Result<(), Error>;
+    let waits: [Wait; 3] = [|_, s| s.synchronize(), |device, _| device.synchronize(), |_, s| s.record()?.synchronize()];
     for (at, wait) in waits.into_iter().enumerate() {
         // A slow thread calls only after the capture has begun, and is refused.
         let is_allowed = || {
