@@ -135,7 +135,7 @@ impl StreamShared {
                 check_uses(adding, &resolved.accesses, may_share, payload.noun(), at)?;
                 let node = adding.graph.body.add_work(adding.tails, &resolved, payload, may_share, at)?;
                 if let Some(tracer) = adding.graph.session.tracer() {
-                    tracer.declared_launch(&self.context.graphs, self.id, (accesses, job), caller);
+                    tracer.declared_launch(&self.context.graphs, self.id, (accesses, job), false, caller);
                 }
                 Ok((node, node))
             })

@@ -143,9 +143,9 @@ impl GraphExec {
     /// # Errors
     /// If a launch is refused, nothing is enqueued. The device has no memory left, after everything that pools and
     /// graphs keep idle was given back ([`DriverError::OutOfMemory`](millpond_driver::DriverError::OutOfMemory) in
-    /// [`Error::Driver`]). A violation, with both sides: memory of an earlier launch is not freed; a use or free of
-    /// memory from outside the graph is in a wrong order; an auto-free would come too early. The memory of another
-    /// graph is not live.
+    /// [`Error::Driver`](crate::Error::Driver)). A violation, with both sides: memory of an earlier launch is not
+    /// freed; a use or free of memory from outside the graph is in a wrong order; an auto-free would come too early.
+    /// The memory of another graph is not live.
     #[track_caller]
     pub fn launch(&self, stream: &Stream) -> Result<Launch> {
         let caller = Location::caller();

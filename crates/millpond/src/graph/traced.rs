@@ -196,7 +196,7 @@ impl Tracer {
     /// Returns a node's operation on the memory that the program declares.
     #[cold]
     pub(crate) fn declared_node<A: Declare>(&self, graphs: &Graphs, (accesses, job): (&A, Job)) -> NodeOp {
-        let accesses = self.declared(graphs, accesses);
+        let accesses = self.declared(graphs, accesses, false);
         if job == Job::Copy { NodeOp::Copy(accesses) } else { NodeOp::Kernel(accesses) }
     }
 

@@ -6,7 +6,7 @@
 
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 
-use millpond_core::check::{Act, Use};
+use millpond_core::check::{Act, Kind, Use};
 use millpond_core::op::Part;
 use millpond_driver::{Driver, DriverError, RawStream, Task, Work};
 
@@ -61,8 +61,9 @@ impl StreamShared {
                 // A refused operation has not begun.
                 Err(mut error) => {
                     if noted == Noted::Later {
+                        let is_unborn = error.violation().is_some_and(|it| it.kind == Kind::UseBeforeAlloc);
                         self.note_refused(&error, |tracer| {
-                            tracer.declared_launch(&self.context.graphs, self.id, (accesses, job), caller)
+                            tracer.declared_launch(&self.context.graphs, self.id, (accesses, job), is_unborn, caller)
                         });
                     }
                     if work.is_none() || !self.add_missing_waits(&mut error, &mut known) {

@@ -60,21 +60,24 @@ impl Tracer {
         );
     }
 
-    /// Traces a launch as the program asked for it.
+    /// Traces a launch as the program asked for it. `is_unborn` is `true` if it was refused because some memory was not
+    /// allocated.
     #[cold]
     pub(crate) fn declared_launch<A: Declare>(
         &self,
         graphs: &Graphs,
         stream: StreamId,
         (accesses, job): (&A, Job),
+        is_unborn: bool,
         caller: Caller,
     ) {
-        let done = done(self.stream_id(stream), self.declared(graphs, accesses), (job, job.trust()));
+        let done = done(self.stream_id(stream), self.declared(graphs, accesses, is_unborn), (job, job.trust()));
         self.push(Place::Source(caller), done);
     }
 
-    /// Returns accesses as the program declares them, to a device with these graphs.
-    pub(crate) fn declared<A: Declare>(&self, graphs: &Graphs, accesses: &A) -> SmallVec<[Access; 2]> {
+    /// Returns accesses as the program declares them, to a device with these graphs. With `is_unborn`, an alloc node
+    /// with symbolic addresses names no memory: each instance has its own.
+    pub(crate) fn declared<A: Declare>(&self, graphs: &Graphs, accesses: &A, is_unborn: bool) -> SmallVec<[Access; 2]> {
         let mut used = SmallVec::new();
         accesses.declare(&mut |declared| {
             let memory = match declared.source {
@@ -91,6 +94,7 @@ impl Tracer {
                     let captured = captured.and_then(|it| self.memory_of(&it, named.generation));
                     Some(captured.unwrap_or_else(|| self.memory(named.id, named.generation)))
                 }
+                Source::Node(name) if is_unborn && name.is_symbolic() => Some(self.new_memory()),
                 Source::Node(name) => Some(self.alloc_node(name.graph, name.alloc)),
             };
             used.extend(memory.zip(declared.part).map(|(memory, part)| Access { memory, act: declared.act, part }));

@@ -453,6 +453,20 @@ fn what_a_capture_that_came_to_nothing_had_is_not_there() {
     });
 }
 
+/// The node of a graph with symbolic addresses names no memory on a stream, also if a launch left some live.
+#[test]
+fn a_symbolic_node_is_no_memory_of_a_stream() {
+    agreed("symbolic-on-a-stream", &["use-before-alloc"], |said, [device]| {
+        let [s] = streams(&device);
+        let mut graph = device.symbolic_graph().unwrap();
+        let x = graph.add_alloc::<u32>(&[], 4).unwrap();
+        let exec = graph.instantiate(Instantiate::default()).unwrap();
+        let launch = exec.launch(&s).unwrap();
+        said.of(s.memset(x.write(), 1));
+        s.free(launch.take(x).unwrap()).unwrap();
+    });
+}
+
 /// A graph without an instance is not judged, as no launch runs it.
 #[test]
 fn a_graph_that_no_instance_is_made_of_is_not_judged() {
