@@ -53,7 +53,7 @@ impl Freeing<'_> {
             Some(fallen) => {
                 buffer.was_taken_out();
                 self.stream.leave(&mut self.state);
-                self.have_fallen = fallen.is_some();
+                self.have_fallen |= fallen.is_some();
                 true
             }
             None => false,
