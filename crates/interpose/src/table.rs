@@ -142,18 +142,23 @@ macro_rules! calls {
         $(mod $name {
             use super::*;
 
+            type Real = unsafe extern "C" fn($($ty),*) -> Code;
+
+            /// Returns the real function, once it is found.
+            #[inline(always)]
+            fn real<const TWIN: usize>() -> Option<Real> {
+                let found = WRAPPED[Call::$name as usize].function(TWIN, &WRAPPED);
+                if found == 0 {
+                    return None;
+                }
+                // SAFETY: the address of the function of this name, and its type by the header.
+                Some(unsafe { std::mem::transmute::<*const c_void, Real>(std::ptr::with_exposed_provenance(found)) })
+            }
+
             #[allow(unused_unsafe, unused_variables, reason = "not every line reads places, or needs to know the call")]
             unsafe extern "C" fn body<const TWIN: usize>($($arg: $ty),*) -> Code {
                 let entered = thunk::entered();
-                let found = WRAPPED[Call::$name as usize].function(TWIN, &WRAPPED);
-                if found == 0 {
-                    return Code::NOT_FOUND;
-                }
-                type Real = unsafe extern "C" fn($($ty),*) -> Code;
-                // SAFETY: the address of the function of this name, and its type by the header.
-                let real: Real = unsafe {
-                    std::mem::transmute::<*const c_void, Real>(std::ptr::with_exposed_provenance(found))
-                };
+                let Some(real) = real::<TWIN>() else { return Code::NOT_FOUND };
                 // SAFETY: the program's own call.
                 let $real = || unsafe { real($($arg),*) };
                 let Some(at) = At::enter(entered, TWIN == 1) else { return $real() };
@@ -168,15 +173,7 @@ macro_rules! calls {
 
             #[allow(unused_unsafe, dead_code, reason = "not every call makes or ends memory of a device")]
             unsafe extern "C" fn inner_body($($arg: $ty),*) -> Code {
-                let found = WRAPPED[Call::$name as usize].function(0, &WRAPPED);
-                if found == 0 {
-                    return Code::NOT_FOUND;
-                }
-                type Real = unsafe extern "C" fn($($ty),*) -> Code;
-                // SAFETY: the address of the function of this name, and its type by the header.
-                let real: Real = unsafe {
-                    std::mem::transmute::<*const c_void, Real>(std::ptr::with_exposed_provenance(found))
-                };
+                let Some(real) = real::<0>() else { return Code::NOT_FOUND };
                 // SAFETY: the call of Millpond's own driver.
                 let $real = || unsafe { real($($arg),*) };
                 calls!(@count [$($change)?] Millpond $real)

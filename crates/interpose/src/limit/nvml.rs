@@ -75,12 +75,9 @@ unsafe extern "C" fn info(device: *mut c_void, memory: *mut Memory) -> c_int {
     // SAFETY: the program's own arguments.
     let (code, known) = unsafe { ask(&INFO, device, memory) };
     // SAFETY: as above.
-    let limited = known.and_then(|known| Some((known, unsafe { limited(device, known.total) }?)));
-    if let Some((Memory { total, free, .. }, (limit, used))) = limited {
-        let total = total.min(limit);
-        let free = free.min(total.saturating_sub(used));
+    if let Some(within) = known.and_then(|known| unsafe { within(device, known) }) {
         // SAFETY: not null, and the program's own place, which may be unaligned.
-        unsafe { memory.write_unaligned(Memory { total, free, used: used.min(total) }) };
+        unsafe { memory.write_unaligned(within) };
     }
     code
 }
@@ -88,31 +85,30 @@ unsafe extern "C" fn info(device: *mut c_void, memory: *mut Memory) -> c_int {
 unsafe extern "C" fn info_2(device: *mut c_void, memory: *mut Memory2) -> c_int {
     // SAFETY: the program's own arguments.
     let (code, known) = unsafe { ask(&INFO_2, device, memory) };
+    let Some(Memory2 { version, total, free, used, .. }) = known else { return code };
     // SAFETY: as above.
-    let limited = known.and_then(|known| Some((known, unsafe { limited(device, known.total) }?)));
-    if let Some((Memory2 { version, total, free, .. }, (limit, used))) = limited {
-        let total = total.min(limit);
-        let free = free.min(total.saturating_sub(used));
-        let answer = Memory2 { version, total, reserved: 0, free, used: used.min(total) };
+    if let Some(Memory { total, free, used }) = unsafe { within(device, Memory { total, free, used }) } {
         // SAFETY: not null, and the program's own place, which may be unaligned.
-        unsafe { memory.write_unaligned(answer) };
+        unsafe { memory.write_unaligned(Memory2 { version, total, reserved: 0, free, used }) };
     }
     code
 }
 
-/// Returns the limit of a device and the bytes that are used of it. A device that no process of the program has used
-/// has the limit of all devices.
+/// Returns the answer within the limit of a device. A device that no process of the program has used has the limit of
+/// all devices.
 ///
 /// # Safety
 /// The handle is as of NVML's header.
-unsafe fn limited(device: *mut c_void, total: u64) -> Option<(u64, u64)> {
+unsafe fn within(device: *mut c_void, known: Memory) -> Option<Memory> {
     let state = state()?;
     // SAFETY: the caller's promise.
     let identifier = unsafe { identifier(device) }?;
-    match state.account.known(identifier) {
-        Some((place, limit)) => Some((limit, state.account.used(place))),
-        None => Some((amounts::of_all(&mode::limit()?.amounts)?.bytes(total), 0)),
-    }
+    let (limit, used) = match state.account.known(identifier) {
+        Some((place, limit)) => (limit, state.account.used(place)),
+        None => (amounts::of_all(&mode::limit()?.amounts)?.bytes(known.total), 0),
+    };
+    let total = known.total.min(limit);
+    Some(Memory { total, free: known.free.min(total.saturating_sub(used)), used: used.min(total) })
 }
 
 /// Returns the identifier of a device, as CUDA has it.
