@@ -3,44 +3,19 @@
 //! The programs are in `limit.c`. They print what `cuMemGetInfo` answers. Each row is something that a limit gets wrong
 //! easily; the rows of HAMi-core's reports name them.
 
-use std::path::Path;
-use std::process::{Command, Output};
-use std::sync::LazyLock;
+use std::process::Output;
 
-use super::{PLACE, text};
+use super::{PLACE, serve, text};
 
 /// The programs, linked with the library and by lookup.
-static PROGRAMS: LazyLock<[String; 2]> = LazyLock::new(|| {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/any_program/limit.c");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-shared", "-fPIC", "-o"]).arg(PLACE.join("libnvidia-ml.so.1")).arg(source.with_file_name("nvml.c"));
-    assert!(compiler.status().unwrap().success(), "NVML is compiled");
-    let folder = format!("-L{}", PLACE.display());
-    let ways: [(&str, &[&str]); 2] =
-        [("limit-linked", &["-rdynamic", &folder, "-l:libcuda.so.1"]), ("limit-looked-up", &["-DBY_LOOKUP"])];
-    ways.map(|(name, flags)| {
-        let mut compiler = Command::new("cc");
-        compiler.args(["-g", "-o"]).arg(PLACE.join(name)).arg(&source).args(flags).args(["-ldl", "-lpthread"]);
-        assert!(compiler.status().unwrap().success(), "{name} is compiled");
-        name.to_owned()
-    })
-});
-
-/// Runs a program under the command with these options and variables.
-fn run(before: &[&str], way: &str, program: &str, variables: &[(&str, &str)]) -> Output {
-    let library = std::env::current_exe().unwrap().with_file_name("libmillpond_cuda.so");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
-    command.arg("run").args(before).arg("--").arg(PLACE.join(way)).arg(program);
-    command.env("LD_LIBRARY_PATH", &*PLACE).env("MILLPOND_CUDA_LIBRARY", library).env("FAKECUDA_DEVICES", "2");
-    command.envs(variables.iter().copied()).output().unwrap()
-}
+const PROGRAMS: [&str; 2] = ["limit", "limit-looked-up"];
 
 /// Asserts the output of a program in both ways.
 #[track_caller]
 fn assert_output(before: &[&str], program: &str, variables: &[(&str, &str)], expected: &[&str]) -> String {
     let mut said = String::new();
-    for way in PROGRAMS.iter() {
-        let output = run(before, way, program, variables);
+    for way in PROGRAMS {
+        let output = serve(before, way, program, variables);
         said = text(&output.stderr);
         assert_eq!(text(&output.stdout).lines().collect::<Vec<_>>(), expected, "{way} {program}: {said}");
         assert_eq!(output.status.code(), Some(0), "{way} {program}: {said}");
@@ -95,7 +70,7 @@ fn nvml_answers_within_the_limit() {
     let of_all =
         expected.map(|line| if line.starts_with("device 1") { "device 1: 64 of 64 free, 0 used" } else { line });
     assert_output(&LIMIT, "nvml", &[], &of_all);
-    let real = run(&[], &PROGRAMS[0], "nvml", &[]);
+    let real = serve(&[], PROGRAMS[0], "nvml", &[]);
     assert!(text(&real.stdout).starts_with("device 0: 80896 of 81920 free, 1024 used\n"), "{}", text(&real.stdout));
 }
 
@@ -375,15 +350,15 @@ fn a_device_is_the_same_in_every_process_whatever_its_number_is() {
 fn hamis_variables_are_read_and_the_option_wins() {
     let first = |output: Output| text(&output.stdout).lines().next().unwrap_or_default().to_owned();
     let of_all = ("CUDA_DEVICE_MEMORY_LIMIT", "32m");
-    let said = |before: &[&str], variables: &[(&str, &str)]| first(run(before, &PROGRAMS[0], "info", variables));
+    let said = |before: &[&str], variables: &[(&str, &str)]| first(serve(before, PROGRAMS[0], "info", variables));
     assert_eq!(said(&[], &[of_all]), "at first: 32.00 of 32.00");
     assert_eq!(said(&[], &[of_all, ("CUDA_DEVICE_MEMORY_LIMIT_0", "16777216")]), "at first: 16.00 of 16.00");
     assert_eq!(said(&[], &[("CUDA_DEVICE_MEMORY_LIMIT_1", "1g")]), "at first: 65536.00 of 65536.00");
     assert_eq!(said(&LIMIT, &[of_all, ("CUDA_DEVICE_MEMORY_LIMIT_0", "much")]), "at first: 64.00 of 64.00");
     let mut check = super::command();
-    check.args(["check", "--"]).arg(PLACE.join(&PROGRAMS[0])).arg("info").env(of_all.0, of_all.1);
+    check.args(["check", "--"]).arg(PLACE.join(PROGRAMS[0])).arg("info").env(of_all.0, of_all.1);
     assert_eq!(first(check.output().unwrap()), "at first: 65536.00 of 65536.00", "only `run` has limits");
-    let output = run(&[], &PROGRAMS[0], "info", &[("CUDA_DEVICE_MEMORY_LIMIT_0", "much")]);
+    let output = serve(&[], PROGRAMS[0], "info", &[("CUDA_DEVICE_MEMORY_LIMIT_0", "much")]);
     let said = text(&output.stderr);
     assert!(said.contains("CUDA_DEVICE_MEMORY_LIMIT_0=`much`") && said.contains("help: give bytes"), "{said}");
     assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()));
@@ -393,7 +368,7 @@ fn hamis_variables_are_read_and_the_option_wins() {
 fn a_wrong_limit_is_refused_with_what_is_right() {
     for (limit, wrong) in [("8GB", "`8GB`"), ("0", "`0`"), ("0:1g,0:2g", "`0:2g`"), ("110%", "`110%`"), ("x:1g", "`x`")]
     {
-        let output = run(&["--limit", limit], &PROGRAMS[0], "info", &[]);
+        let output = serve(&["--limit", limit], PROGRAMS[0], "info", &[]);
         let said = text(&output.stderr);
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()), "{said}");
         for part in ["--limit", wrong, "give bytes such as 8GiB"] {

@@ -1,8 +1,8 @@
 //! Unchanged programs of the driver API, as real processes: recorded and checked, linked with the library and by
 //! lookup.
 //!
-//! The programs are `program.c`, `graphs.c`, `peers.c`, `reused.c`, `unsafe.c` and `hostile.c`; the C compiler makes
-//! them. `fakecuda` is their `libcuda.so.1`.
+//! The programs are `program.c`, `graphs.c`, `peers.c`, `reused.c`, `unsafe.c`, `hostile.c`, `served.c` and `limit.c`;
+//! the C compiler makes them. `fakecuda` is their `libcuda.so.1`.
 
 mod graphs;
 mod hostile;
@@ -32,7 +32,10 @@ static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
     compiler.args(["-O2", "-fomit-frame-pointer", "-shared", "-fPIC", "-o"]).arg(place.join("libcudart.so.13"));
     compiler.arg(runtime).args([&folder, "-l:libcuda.so.1"]);
     assert!(compiler.status().unwrap().success(), "the runtime is compiled");
-    let ways: [(&str, &[&str]); 15] = [
+    let mut compiler = Command::new("cc");
+    compiler.args(["-shared", "-fPIC", "-o"]).arg(place.join("libnvidia-ml.so.1")).arg(source.with_file_name("nvml.c"));
+    assert!(compiler.status().unwrap().success(), "NVML is compiled");
+    let ways: [(&str, &[&str]); 19] = [
         ("by-runtime", &["-rdynamic", "-DBY_RUNTIME", &folder, "-l:libcudart.so.13", "-l:libcuda.so.1"]),
         ("linked", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
         ("bare", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
@@ -48,11 +51,16 @@ static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
         ("hostile-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
         ("peers", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
         ("peers-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
+        ("served", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
+        ("served-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
+        ("limit", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
+        ("limit-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
     ];
     for (name, flags) in ways {
         let mut compiler = Command::new("cc");
         let debug = if name == "bare" { "-g0" } else { "-g" };
-        let other = ["graphs", "hostile", "peers", "reused", "unsafe"].iter().find(|other| name.starts_with(**other));
+        let others = ["graphs", "hostile", "limit", "peers", "reused", "served", "unsafe"];
+        let other = others.iter().find(|other| name.starts_with(**other));
         let source = other.map_or(source.clone(), |other| source.with_file_name(format!("{other}.c")));
         compiler.args([debug, "-o"]).arg(place.join(name)).arg(&source).args(flags).args(["-ldl", "-lpthread"]);
         assert!(compiler.status().unwrap().success(), "{name} is compiled");
@@ -83,6 +91,14 @@ fn run(before: &[&str], way: &str, words: &[&str]) -> Output {
     let program = PLACE.join(way);
     let before = before.iter().map(OsStr::new).chain([OsStr::new("--"), program.as_os_str()]);
     millpond(&before.chain(words.iter().map(OsStr::new)).collect::<Vec<_>>())
+}
+
+/// Serves a program, with environment variables, on two devices whose driver has neither forks nor reused handles.
+fn serve(before: &[&str], way: &str, program: &str, variables: &[(&str, &str)]) -> Output {
+    let mut command = command();
+    command.env_remove("FAKECUDA_FORKS").env_remove("FAKECUDA_REUSED_HANDLES").env("FAKECUDA_DEVICES", "2");
+    command.arg("run").args(before).arg("--").arg(PLACE.join(way)).arg(program);
+    command.envs(variables.iter().copied()).output().unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {

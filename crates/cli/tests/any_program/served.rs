@@ -4,39 +4,16 @@
 //! the answers here are Millpond's. The programs are in `served.c`.
 
 use std::ffi::OsStr;
-use std::path::Path;
-use std::process::{Command, Output};
-use std::sync::LazyLock;
 
-use super::{PLACE, kinds, millpond, run, text};
+use super::{kinds, millpond, run, serve, text};
 
 /// The programs, linked with the library and by lookup.
-static PROGRAMS: LazyLock<[String; 2]> = LazyLock::new(|| {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/any_program/served.c");
-    let folder = format!("-L{}", PLACE.display());
-    let ways: [(&str, &[&str]); 2] =
-        [("served-linked", &["-rdynamic", &folder, "-l:libcuda.so.1"]), ("served-looked-up", &["-DBY_LOOKUP"])];
-    ways.map(|(name, flags)| {
-        let mut compiler = Command::new("cc");
-        compiler.args(["-g", "-o"]).arg(PLACE.join(name)).arg(&source).args(flags).args(["-ldl", "-lpthread"]);
-        assert!(compiler.status().unwrap().success(), "{name} is compiled");
-        name.to_owned()
-    })
-});
-
-/// Serves a program in one of these ways, with environment variables.
-fn serve(before: &[&str], way: &str, program: &str, variables: &[(&str, &str)]) -> Output {
-    let library = std::env::current_exe().unwrap().with_file_name("libmillpond_cuda.so");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_millpond"));
-    command.arg("run").args(before).arg("--").arg(PLACE.join(way)).arg(program);
-    command.env("LD_LIBRARY_PATH", &*PLACE).env("MILLPOND_CUDA_LIBRARY", library).env("FAKECUDA_DEVICES", "2");
-    command.envs(variables.iter().copied()).output().unwrap()
-}
+const PROGRAMS: [&str; 2] = ["served", "served-looked-up"];
 
 /// Asserts the output of a program in both ways, and the text of the report.
 #[track_caller]
 fn assert_served(program: &str, variables: &[(&str, &str)], expected: &[&str], report: &[&str]) {
-    for way in PROGRAMS.iter() {
+    for way in PROGRAMS {
         let output = serve(&["--report"], way, program, variables);
         let (out, said) = (text(&output.stdout), text(&output.stderr));
         assert_eq!(out.lines().collect::<Vec<_>>(), expected, "{way} {program}: {said}");
@@ -114,7 +91,7 @@ fn pointers_are_answered_as_memory_of_a_pool() {
 #[test]
 fn memory_serves_another_stream_only_after_its_last_use() {
     assert_served("apart", &[], &["wrong bytes: 0", "done"], &["2 allocations"]);
-    let output = serve(&["--report", "--driver-pool"], &PROGRAMS[0], "apart", &[]);
+    let output = serve(&["--report", "--driver-pool"], PROGRAMS[0], "apart", &[]);
     let said = text(&output.stderr);
     assert!(said.contains("CUDA's pool: 2 allocations") && said.contains("device 0: 2.00 MiB reserved"), "{said}");
     assert!(text(&output.stdout).contains("wrong bytes: 65536"), "the driver of this test looks at no order");
@@ -195,7 +172,7 @@ fn a_forked_process_gets_the_drivers_answers() {
 
 #[test]
 fn a_library_that_is_closed_stays() {
-    let output = serve(&["--report"], &PROGRAMS[1], "closes", &[]);
+    let output = serve(&["--report"], PROGRAMS[1], "closes", &[]);
     assert_eq!(text(&output.stdout), "closed: 2048 KiB reserved, 0 KiB used\ndone\n", "{}", text(&output.stderr));
 }
 
@@ -237,7 +214,7 @@ fn what_is_served_can_be_checked() {
 #[test]
 fn a_device_that_cannot_be_served_is_the_drivers() {
     // No addresses are left for a pool; that is reported once.
-    let output = serve(&["--report"], &PROGRAMS[0], "apart", &[("FAKECUDA_FAIL", "cuMemAddressReserve@0=999")]);
+    let output = serve(&["--report"], PROGRAMS[0], "apart", &[("FAKECUDA_FAIL", "cuMemAddressReserve@0=999")]);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert_eq!(said.matches("memory of device 0 is left to the driver's pool: ").count(), 1, "{said}");
