@@ -16,6 +16,7 @@
 //! | `arguments` | the addresses of known memory among a kernel's arguments |
 //! | `report`, `judge`, `own_file`, `sink` | the report to the command; the checker; a trace's file; the sink |
 //! | `signals` | how a process ends, is replaced, and forks |
+//! | `once` | a value that is made once, in programs that fork |
 //! | `session` | the state of a process, behind one lock |
 //! | `calls` | what each call means, as operations |
 //! | `capturing` | whether any stream may be capturing |
@@ -40,6 +41,7 @@ mod judge;
 mod limit;
 mod mapping;
 mod mode;
+mod once;
 mod own_file;
 mod place;
 mod python;

@@ -223,13 +223,14 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
         is_over: false,
         is_finished: false,
     })));
+    // Before the session is there: a process that is forked in between must forget it.
+    signals::watch(Who::Noting, End { finish, forget, leave: Some(leave), save: Some(save) });
     match SESSION.compare_exchange(std::ptr::null_mut(), new, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => {
             if is_judged.is_some() {
                 // So the command knows of the process even if it never sends a report.
                 report::add("began\n");
             }
-            signals::watch(Who::Noting, End { finish, forget, leave: Some(leave), save: Some(save) });
             Some(new)
         }
         Err(other) => {

@@ -4,7 +4,9 @@
 //! trace without allocating, and then let the signal take its usual effect.
 
 use std::ffi::c_int;
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
+
+use crate::once::Once;
 
 /// Signals that end a process without a handler, and that leave it time to act.
 const FATAL: [c_int; 8] =
@@ -80,14 +82,15 @@ extern "C" fn at_signal(signal: c_int, info: *mut libc::siginfo_t, _context: *mu
 
 /// Registers the functions to call when the process ends or forks.
 pub(crate) fn watch(who: Who, functions: End) {
-    static WATCHED: Once = Once::new();
+    static WATCHED: Once<()> = Once::new();
     // A forked process sets them again, to the same functions.
     let _ = ENDS[who as usize].set(functions);
-    WATCHED.call_once(|| {
+    WATCHED.get_or_make(|| {
         // If the system has no room for a handler, the end of the trace is lost, as in a crash.
         let _ = atexit(at_exit);
         // SAFETY: a handler that takes nothing.
         unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        Some(())
     });
     if functions.save.is_some() {
         FATAL.into_iter().for_each(watch_signal);

@@ -4,16 +4,15 @@
 //! function of a wrapper, and the wrapper of a real function's address. An address with several names (as
 //! `cuGetProcAddress` gives it) has one wrapper.
 
-use millpond_driver::locks::{Leaf, Mutex, lock};
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustc_hash::FxHashMap;
 
 use crate::mode;
+use crate::once::Once;
 
 /// The library's name, as every program asks for it.
 const LIBCUDA: &CStr = c"libcuda.so.1";
@@ -27,7 +26,7 @@ pub(crate) type Dlclose = unsafe extern "C" fn(*mut c_void) -> c_int;
 static DLSYM: AtomicUsize = AtomicUsize::new(0);
 static DLCLOSE: AtomicUsize = AtomicUsize::new(0);
 /// The wrappers by the real functions' addresses, and the real library.
-static ATTACHED: OnceLock<Attached> = OnceLock::new();
+static ATTACHED: Once<Attached> = Once::new();
 
 #[derive(Debug)]
 struct Attached {
@@ -140,30 +139,31 @@ pub(crate) fn is_served(wrapper: usize, all: &[Wrapped]) -> bool {
 
 /// Finds all wrapped functions in the library that the program uses. Only the first library counts.
 pub(crate) fn attach(library: *mut c_void, all: &[Wrapped]) {
-    static ATTACHING: Mutex<Leaf, ()> = Mutex::new(());
-    let _one = lock(&ATTACHING);
-    if ATTACHED.get().is_some() {
-        return;
-    }
-    let (mut wrappers, mut inner) = (FxHashMap::default(), FxHashMap::default());
-    for wrapped in all {
-        for (twin, name, wrapper) in wrapped.entries() {
-            let Ok(name) = CString::new(name) else { continue };
-            let real = find_in(library, &name);
-            if real != 0 && real != wrapper {
-                wrapped.real[twin].store(real, Ordering::Relaxed);
-                let is_lookup = || name.to_bytes().starts_with(b"cuGetProcAddress");
-                let counts = wrapped.inner.filter(|_| mode::limit().is_some());
-                if wrapped.serves || counts.is_some() || mode::is_noting() || is_lookup() {
-                    wrappers.insert(real, wrapper);
-                }
-                if let (0, Some(function)) = (twin, counts) {
-                    inner.insert(real, function as usize);
+    ATTACHED.get_or_make(|| Some(Attached::new(library, all)));
+}
+
+impl Attached {
+    fn new(library: *mut c_void, all: &[Wrapped]) -> Self {
+        let (mut wrappers, mut inner) = (FxHashMap::default(), FxHashMap::default());
+        for wrapped in all {
+            for (twin, name, wrapper) in wrapped.entries() {
+                let Ok(name) = CString::new(name) else { continue };
+                let real = find_in(library, &name);
+                if real != 0 && real != wrapper {
+                    wrapped.real[twin].store(real, Ordering::Relaxed);
+                    let is_lookup = || name.to_bytes().starts_with(b"cuGetProcAddress");
+                    let counts = wrapped.inner.filter(|_| mode::limit().is_some());
+                    if wrapped.serves || counts.is_some() || mode::is_noting() || is_lookup() {
+                        wrappers.insert(real, wrapper);
+                    }
+                    if let (0, Some(function)) = (twin, counts) {
+                        inner.insert(real, function as usize);
+                    }
                 }
             }
         }
+        Self { wrappers, inner, library: library.expose_provenance() }
     }
-    let _ = ATTACHED.set(Attached { wrappers, inner, library: library.expose_provenance() });
 }
 
 /// Returns the wrapper of a real function.

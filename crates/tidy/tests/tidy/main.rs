@@ -30,6 +30,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "crates/interpose/src/",
         &[
             "mode",
+            "once",
             "ranks",
             "abi",
             "entry",

@@ -1,0 +1,58 @@
+//! A value that the first thread to need it makes, for a library in programs that fork.
+//!
+//! A child process has no other threads than the one that forked. With `OnceLock` it would wait forever for a value
+//! that another thread of its parent was making. Here it makes its own.
+
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+/// A value that is made once in a process. It is never dropped.
+#[derive(Debug)]
+pub(crate) struct Once<T: 'static> {
+    value: AtomicPtr<T>,
+    /// The process whose thread makes the value; 0 if none does.
+    maker: AtomicU32,
+}
+
+impl<T: Send + Sync> Once<T> {
+    pub(crate) const fn new() -> Self {
+        Self { value: AtomicPtr::new(std::ptr::null_mut()), maker: AtomicU32::new(0) }
+    }
+
+    /// Returns the value, if it is made.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<&'static T> {
+        // SAFETY: null, or a value that is never dropped.
+        unsafe { self.value.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Returns the value. If there is none, calls `make`; other threads wait for that.
+    #[cold]
+    pub(crate) fn get_or_make(&self, make: impl FnOnce() -> Option<T>) -> Option<&'static T> {
+        let own = std::process::id();
+        loop {
+            if let Some(known) = self.get() {
+                return Some(known);
+            }
+            let other = self.maker.load(Ordering::Acquire);
+            if other == own {
+                std::thread::yield_now();
+            } else if self.maker.compare_exchange(other, own, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                break;
+            }
+        }
+        // The thread that made it may have been done between the two loads.
+        if self.get().is_none()
+            && let Some(made) = make()
+        {
+            self.value.store(Box::into_raw(Box::new(made)), Ordering::Release);
+        }
+        self.maker.store(0, Ordering::Release);
+        self.get()
+    }
+
+    /// Forgets the value, in a forked process.
+    pub(crate) fn forget(&self) {
+        self.value.store(std::ptr::null_mut(), Ordering::Release);
+        self.maker.store(0, Ordering::Release);
+    }
+}
