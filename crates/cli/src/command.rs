@@ -63,7 +63,12 @@ fn perform(words: &[OsString], open: Open<'_>, out: &mut dyn Write, err: &mut dy
         }
         Command::Run(run) => {
             let (by_driver, report, check, deep) = (run.driver_pool, run.report, run.check, run.deep);
-            let hami = || Limits::of_hami(std::env::vars_os()).map_err(Stop::bad_input);
+            // Inside of another `run --limit`, HAMi's variables are the environment of that one, and its limit stays.
+            let is_limited = std::env::var_os("MILLPOND_INTERPOSE_LIMIT").is_some();
+            let hami = || match is_limited {
+                true => Ok(None),
+                false => Limits::of_hami(std::env::vars_os()).map_err(Stop::bad_input),
+            };
             let limit = run.limit.clone().map_or_else(hami, |limit| Ok(Some(limit)))?;
             let wish = attach::Wish::Serve { by_driver, report, check, deep, limit: limit.as_ref() };
             attach::run(wish, &run.program, run.keep_allocator, err)

@@ -52,6 +52,7 @@ questions! {
     device_uuid c"cuDeviceGetUuid_v2"(uuid: *mut [u8; 16], device: c_int);
     device_total c"cuDeviceTotalMem_v2"(bytes: *mut usize, device: c_int);
     graph_bytes c"cuDeviceGetGraphMemAttribute"(device: c_int, attribute: c_int, value: *mut u64);
+    graph_trim c"cuDeviceGraphMemTrim"(device: c_int);
     memory_info c"cuMemGetInfo_v2"(free: *mut usize, total: *mut usize);
     device_count c"cuDeviceGetCount"(count: *mut c_int);
     device_attribute c"cuDeviceGetAttribute"(value: *mut c_int, which: c_int, device: c_int);
@@ -201,6 +202,12 @@ pub(crate) fn total_bytes_of(device: i32) -> Option<u64> {
 pub(crate) fn graph_bytes_of(device: i32) -> Option<u64> {
     const RESERVED: c_int = 2;
     answer(|bytes| graph_bytes(device, RESERVED, bytes))
+}
+
+/// Makes graphs give back the memory that they have reserved on a device and do not use.
+pub(crate) fn trim_graphs(device: i32) {
+    // If the driver refuses, they keep it.
+    let _ = graph_trim(device);
 }
 
 /// Returns the free bytes of the current context's device.

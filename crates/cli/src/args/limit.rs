@@ -50,8 +50,10 @@ impl fmt::Display for Limits {
 
 fn parse_amount(text: &str) -> Result<Amount, String> {
     if let Some(part) = text.strip_suffix('%') {
-        return match part.trim().parse::<f64>() {
-            Ok(part) if part > 0.0 && part <= 100.0 => Ok(Amount::Percent(part)),
+        let number = part.trim();
+        let is_plain = number.bytes().all(|c| c.is_ascii_digit() || c == b'.');
+        return match number.parse::<f64>() {
+            Ok(part) if is_plain && part > 0.0 && part <= 100.0 => Ok(Amount::Percent(part)),
             _ => Err(format!("`{text}` is not a part above 0% and up to 100%")),
         };
     }
@@ -101,7 +103,7 @@ impl Limits {
             let Some(rest) = name.to_str().and_then(|name| name.strip_prefix(HAMI)) else { continue };
             let device = match rest.strip_prefix('_').map(str::parse::<u32>) {
                 None if rest.is_empty() => None,
-                Some(Ok(device)) if device < DEVICES_MAX => Some(device),
+                Some(Ok(device)) if device < DEVICES_MAX && rest == format!("_{device}") => Some(device),
                 _ => continue,
             };
             let text = value.to_string_lossy();
@@ -111,7 +113,7 @@ impl Limits {
             let bytes = parse_capacity(&text).map_err(|_| {
                 let help =
                     "give bytes, or a number with `k`, `m` or `g`, such as 1024m; --limit wins over this variable";
-                format!("{HAMI}{rest}=`{text}`: this is not a size\n  help: {help}")
+                format!("{HAMI}{rest}=`{}`: this is not a size\n  help: {help}", text.escape_debug())
             })?;
             match device {
                 _ if bytes == 0 => {}
@@ -152,6 +154,7 @@ mod tests {
             ("0", "`0` leaves no memory"),
             ("0%", "`0%` is not a part"),
             ("101%", "`101%` is not a part"),
+            ("1e-300%", "`1e-300%` is not a part"),
             ("nan%", "`nan%` is not a part"),
             ("0:4g,x:4g", "`x` is not a device number"),
             ("64:4g", "`64` is not a device number"),
@@ -170,8 +173,11 @@ mod tests {
         assert_eq!(hami(&both), Ok(Some("*=8589934592,1=1073741824".to_owned())));
         assert_eq!(hami(&[("CUDA_DEVICE_MEMORY_LIMIT_0", "4096")]), Ok(Some("0=4096".to_owned())));
         assert_eq!(hami(&[("CUDA_DEVICE_MEMORY_LIMIT", "0"), ("CUDA_DEVICE_MEMORY_LIMIT_2", "")]), Ok(None));
-        assert_eq!(hami(&[("CUDA_DEVICE_MEMORY_LIMITS", "x"), ("CUDA_DEVICE_MEMORY_LIMIT_X", "x")]), Ok(None));
+        let others = ["CUDA_DEVICE_MEMORY_LIMITS", "CUDA_DEVICE_MEMORY_LIMIT_X", "CUDA_DEVICE_MEMORY_LIMIT_00"];
+        assert_eq!(hami(&others.map(|name| (name, "x"))), Ok(None));
         let said = hami(&[("CUDA_DEVICE_MEMORY_LIMIT_0", "much")]).unwrap_err();
         assert!(said.contains("CUDA_DEVICE_MEMORY_LIMIT_0=`much`") && said.contains("help: give bytes"), "{said}");
+        let said = hami(&[("CUDA_DEVICE_MEMORY_LIMIT", "1g\nerror: x")]).unwrap_err();
+        assert!(said.starts_with(r"CUDA_DEVICE_MEMORY_LIMIT=`1g\nerror: x`: "), "{said}");
     }
 }

@@ -20,6 +20,9 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
+use millpond_driver::output::without_signals;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -119,7 +122,7 @@ fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut d
             if let Some(limit) = limit {
                 let file = account.insert(Folder::new()?).0.join("account");
                 let refuse = |error: io::Error| format!("{}: cannot be written: {}", file.display(), cause(&error));
-                fs::File::create_new(&file).map_err(refuse)?;
+                without_signals(|| make_account(&file)).map_err(refuse)?;
                 command.env("MILLPOND_INTERPOSE_LIMIT", limit.to_string()).env("MILLPOND_INTERPOSE_ACCOUNT", &file);
             }
         }
@@ -193,6 +196,20 @@ fn end_by(signal: i32) -> i32 {
     let _ = signal_hook::low_level::emulate_default_handler(signal);
     // Signals whose default action is not to terminate get here.
     128 + signal
+}
+
+/// The bytes of the accounting file of a limit: the preloaded library needs no more.
+const ACCOUNT_BYTES: u64 = 4 << 20;
+
+/// Makes the accounting file of a limit. Its blocks are reserved: the program's processes write to a mapping of it,
+/// which must not fail later because the disk is full.
+fn make_account(path: &Path) -> io::Result<()> {
+    let file = fs::File::create_new(path)?;
+    match fallocate(&file, FallocateFlags::empty(), 0, ACCOUNT_BYTES) {
+        // Not every file system can reserve blocks without writing them.
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => (&file).write_all(&vec![0; ACCOUNT_BYTES as usize]),
+        other => Ok(other?),
+    }
 }
 
 /// Returns the value for LD_PRELOAD: the library, then what the caller preloads.

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -476,39 +477,140 @@ static void replaced(void) {
     exit(6);
 }
 
+/* Rows begin at multiples of 512 bytes. */
+static void rows(void) {
+    CUdeviceptr at;
+    size_t pitch;
+    SAY(cuMemAllocPitch(&at, &pitch, 1, 64 * 2048 + 1, 4));
+    SAY(cuMemAllocPitch(&at, &pitch, 1, 64 * 2048, 4));
+    left("full");
+    MUST(cuMemFree(at));
+    left("at the end");
+}
+
+/* What graphs keep is given back before an allocation is refused. */
+static void idle_graphs(void) {
+    CUgraph graph;
+    CUgraphExec exec;
+    CUdeviceptr at;
+    MUST(cuStreamBeginCapture(s, 0));
+    MUST(cuMemAllocAsync(&at, 39 * MIB, s));
+    MUST(cuMemFreeAsync(at, s));
+    MUST(cuStreamEndCapture(s, &graph));
+    MUST(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    MUST(cuGraphLaunch(exec, s));
+    MUST(cuCtxSynchronize());
+    MUST(cuGraphExecDestroy(exec));
+    MUST(cuGraphDestroy(graph));
+    left("kept");
+    SAY(cuMemAlloc(&at, 60 * MIB));
+    left("taken");
+}
+
+/* A program without CUDA that takes this one's place has none of its memory, unless it does not take its place. */
+static void replaced_by_another(void) {
+    int done[2];
+    pid_t child;
+    start(done);
+    if ((child = fork()) == 0) {
+        begin();
+        alloc(40 * MIB);
+        execl("/nowhere", "/nowhere", NULL);
+        left("still there");
+        tell(done);
+        execl("/bin/sleep", "sleep", "60", NULL);
+        exit(6);
+    }
+    wait_for(done);
+    usleep(300000);
+    begin();
+    left("beside it");
+    kill(child, SIGKILL);
+    wait(NULL);
+}
+
+/* A process that does not see the accounting file any more shares the limit all the same. */
+static void confined(void) {
+    int begun[2];
+    start(begun);
+    if (fork() == 0) {
+        wait_for(begun);
+        MUST(unlink(getenv("MILLPOND_INTERPOSE_ACCOUNT")));
+        for (int i = 3; i < 1024; i++)
+            close(i);
+        begin();
+        SAY(cuMemAlloc(&(CUdeviceptr){0}, 25 * MIB));
+        SAY(cuMemAlloc(&(CUdeviceptr){0}, 24 * MIB));
+        exit(0);
+    }
+    begin();
+    alloc(40 * MIB);
+    tell(begun);
+    wait(NULL);
+}
+
+enum { CROWD = 70, HELD = 20 };
+
 /* Many processes at once: what they get together is never more than the limit. */
 static void crowd(void) {
-    int together[2];
-    pid_t all[8];
-    size_t free = 0, total = 0;
-    start(together);
-    for (int i = 0; i < 8; i++)
-        if ((all[i] = fork()) == 0) {
+    int *holders = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i < CROWD; i++)
+        if (fork() == 0) {
             begin();
-            for (int j = 0; j < 200; j++) {
+            for (int j = 0; j < 20; j++) {
                 CUdeviceptr at = 0;
-                if (cuMemAlloc(&at, 20 * MIB) == 0) {
-                    MUST(cuMemGetInfo(&free, &total));
-                    if (free > 44 * MIB)
-                        exit(1);
-                    if (j < 199)
-                        MUST(cuMemFree(at));
-                }
+                if (cuMemAlloc(&at, HELD * MIB) != 0)
+                    continue;
+                if (__atomic_add_fetch(holders, 1, __ATOMIC_SEQ_CST) > 3)
+                    kill(getpid(), SIGABRT);
+                usleep(100);
+                __atomic_sub_fetch(holders, 1, __ATOMIC_SEQ_CST);
+                MUST(cuMemFree(at));
             }
-            tell(together);
-            pause();
+            /* Some end without a word. */
+            CUdeviceptr at;
+            if (i % 7 == 0 && cuMemAlloc(&at, HELD * MIB) == 0)
+                kill(getpid(), SIGKILL);
+            exit(0);
         }
-    for (int i = 0; i < 8; i++)
-        wait_for(together);
+    int status, aborted = 0;
+    while (wait(&status) > 0)
+        aborted += WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL;
+    printf("processes that passed the limit: %d\n", aborted);
     begin();
-    MUST(cuMemGetInfo(&free, &total));
-    size_t holders = (total - free) / (20 * MIB);
-    printf("at most three have memory: %d\n", holders <= 3 && free == total - holders * 20 * MIB);
-    for (int i = 0; i < 8; i++)
-        kill(all[i], SIGKILL);
-    while (wait(NULL) > 0)
-        ;
     left("after their ends");
+}
+
+static void *first_call(void *unused) {
+    cuMemGetInfo(&(size_t){0}, &(size_t){0});
+    return unused;
+}
+
+/* A process that is forked while another thread makes the first call can make calls. */
+static void forked_early(void) {
+    pthread_t thread;
+    alarm(60);
+    for (int round = 0; round < 20; round++) {
+        if (fork() != 0)
+            continue;
+        pthread_create(&thread, NULL, first_call, NULL);
+        for (int i = 0; i < 30; i++)
+            if (fork() == 0) {
+                size_t bytes;
+                alarm(20);
+                begin();
+                MUST(cuMemGetInfo(&bytes, &bytes));
+                _exit(0);
+            }
+        int status, failed = 0;
+        while (wait(&status) > 0)
+            failed += status != 0;
+        exit(failed > 0);
+    }
+    int status, failed = 0;
+    while (wait(&status) > 0)
+        failed += status != 0;
+    printf("rounds that failed: %d\n", failed);
 }
 
 /* Memory that another process opens counts once. */
@@ -597,8 +699,8 @@ static const struct {
     {"modules", modules},     {"children", children, 1}, {"forks", forks},         {"replaced", replaced},
     {"crowd", crowd, 1},      {"ipc", ipc, 1},        {"renumbered", renumbered, 1}, {"full", full},
     {"nvml", nvml, 1},
-    {"threads", threads},
-    {"beside", beside},
+    {"threads", threads},     {"rows", rows},         {"idle-graphs", idle_graphs}, {"confined", confined, 1},
+    {"beside", beside},       {"replaced-by-another", replaced_by_another, 1}, {"forked-early", forked_early, 1},
 };
 
 int main(int count, char **words) {

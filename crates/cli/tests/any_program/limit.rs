@@ -329,8 +329,43 @@ fn a_process_has_what_it_made_itself() {
 
 #[test]
 fn many_processes_at_once_stay_within_the_limit() {
-    let expected = ["at most three have memory: 1", "after their ends: 64.00 of 64.00", "done"];
+    let expected = ["processes that passed the limit: 0", "after their ends: 64.00 of 64.00", "done"];
     assert_output(&LIMIT, "crowd", &[], &expected);
+}
+
+#[test]
+fn the_memory_of_a_program_that_was_replaced_does_not_count() {
+    let expected = ["still there: 24.00 of 64.00", "beside it: 64.00 of 64.00", "done"];
+    assert_output(&LIMIT, "replaced-by-another", &[], &expected);
+}
+
+#[test]
+fn a_process_that_cannot_open_the_accounting_file_any_more_shares_the_limit() {
+    let expected = ["cuMemAlloc(&(CUdeviceptr){0}, 25 * MIB): 2", "cuMemAlloc(&(CUdeviceptr){0}, 24 * MIB): 0"];
+    assert_output(&LIMIT, "confined", &[], &[&expected[..], &["done"]].concat());
+}
+
+#[test]
+fn a_process_that_is_forked_during_the_first_call_makes_calls() {
+    assert_output(&LIMIT, "forked-early", &[], &["rounds that failed: 0", "done"]);
+}
+
+#[test]
+fn rows_count_with_their_distance() {
+    let calls = [
+        "cuMemAllocPitch(&at, &pitch, 1, 64 * 2048 + 1, 4): 2",
+        "cuMemAllocPitch(&at, &pitch, 1, 64 * 2048, 4): 0",
+        "full: 0.00 of 64.00",
+        "at the end: 64.00 of 64.00",
+        "done",
+    ];
+    assert_output(&LIMIT, "rows", &[], &calls);
+}
+
+#[test]
+fn what_graphs_keep_is_given_back_before_an_allocation_is_refused() {
+    let expected = ["kept: 24.00 of 64.00", "cuMemAlloc(&at, 60 * MIB): 0", "taken: 4.00 of 64.00", "done"];
+    assert_output(&LIMIT, "idle-graphs", &[], &expected);
 }
 
 #[test]
@@ -358,6 +393,10 @@ fn hamis_variables_are_read_and_the_option_wins() {
     let mut check = super::command();
     check.args(["check", "--"]).arg(PLACE.join(PROGRAMS[0])).arg("info").env(of_all.0, of_all.1);
     assert_eq!(first(check.output().unwrap()), "at first: 65536.00 of 65536.00", "only `run` has limits");
+    let mut nested = super::command();
+    nested.args(["run", "--limit", "64MiB", "--", env!("CARGO_BIN_EXE_millpond"), "run", "--"]);
+    nested.arg(PLACE.join(PROGRAMS[0])).arg("info").env("FAKECUDA_DEVICES", "2").env(of_all.0, of_all.1);
+    assert_eq!(first(nested.output().unwrap()), "at first: 64.00 of 64.00", "the outer limit stays");
     let output = serve(&[], PROGRAMS[0], "info", &[("CUDA_DEVICE_MEMORY_LIMIT_0", "much")]);
     let said = text(&output.stderr);
     assert!(said.contains("CUDA_DEVICE_MEMORY_LIMIT_0=`much`") && said.contains("help: give bytes"), "{said}");

@@ -92,6 +92,16 @@ impl Device {
         Ok(self.state()?.allocations.nodes.values().sum())
     }
 
+    /// Frees the memory of all alloc nodes, if no graph and no instance is left that could use it.
+    pub(crate) fn trim_nodes(&self) -> Result<(), Code> {
+        let mut state = self.state()?;
+        if state.graphs.has_none() {
+            let all: Vec<u64> = state.allocations.nodes.keys().copied().collect();
+            state.allocations.drop_nodes(&all);
+        }
+        Ok(())
+    }
+
     /// Frees memory.
     pub(crate) fn free(&self, at: u64) -> Result<(), Code> {
         self.free_in(&mut *self.state()?, at)

@@ -157,6 +157,11 @@ impl Exec {
 }
 
 impl Graphs {
+    /// Returns `true` if there is no graph, no instance and no capture.
+    pub(crate) fn has_none(&self) -> bool {
+        self.graphs.is_empty() && self.execs.is_empty() && self.captures.is_empty()
+    }
+
     fn graph(&mut self, graph: GraphHandle) -> Result<&mut Graph, Code> {
         self.graphs.get_mut(&graph.0).ok_or(Code::INVALID_VALUE)
     }

@@ -256,6 +256,11 @@ exports! {
         // SAFETY: the caller's place, for a number of 64 bits by this attribute.
         put(unsafe { place_of(value.cast()) }, bytes)
     };
+    cuDeviceGraphMemTrim(device: c_int) {
+        open::check(device)?;
+        current_device()?.check_unsafe()?;
+        open::device(device).map_or(Ok(()), |device| device.trim_nodes())
+    };
     cuMemFree_v2(at: u64) {
         free_now(at)
     };

@@ -1,23 +1,23 @@
 //! The accounting file: what each process of the program uses on each device, in memory that they all map.
 //!
 //! * Each process has an entry, and only that process writes its figures. So they are right whatever other processes do
-//!   and wherever one of them is killed. The entry has the process's number, its start time and its namespace. The
-//!   entry of a dead process is dropped by the next process that reaches the limit or asks for free memory.
+//!   and wherever one of them is killed. The entry of a dead process is dropped by the next process that reaches the
+//!   limit or asks for free memory. A process that ends or is replaced says so in its entry.
 //! * An allocation adds to its process's figures before the driver is called, and only if the sum stays within the
-//!   limit. Sum and addition are under one lock, a word of the file. A lock whose holder is dead is taken over.
+//!   limit. Sum and addition are under one lock of the file.
 //! * Devices have different numbers in processes with different `CUDA_VISIBLE_DEVICES`, so a place of the file belongs
 //!   to a device's identifier.
 //!
 //! It knows no calls of CUDA.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::amounts::DEVICES_MAX;
+use super::process::Process;
+use super::shared_lock::SharedLock;
 
 /// The number of processes that the file has room for.
 const PROCESSES_MAX: usize = 512;
@@ -97,120 +97,80 @@ fn halves(identifier: [u8; 16]) -> [u64; 2] {
 #[repr(C)]
 struct Entry {
     /// 0 if there is no process.
-    process: AtomicU64,
+    number: AtomicU64,
     start: AtomicU64,
     namespace: AtomicU64,
+    /// Not 0 if the process is about to end or to be replaced: its memory goes with it, and does not count.
+    has_left: AtomicU64,
     used: [[AtomicU64; KINDS]; DEVICES_MAX],
+}
+
+impl Entry {
+    /// Returns the process; `None` if there is none.
+    fn process(&self) -> Option<Process> {
+        let number = self.number.load(Ordering::Acquire) as u32;
+        let (start, namespace) = (self.start.load(Ordering::Relaxed), self.namespace.load(Ordering::Relaxed));
+        (number != 0).then_some(Process { number, start, namespace })
+    }
+
+    /// Gives the entry to a process. A number of 0 means none.
+    fn set(&self, process: Process) {
+        self.number.store(0, Ordering::Relaxed);
+        self.used.iter().flatten().for_each(|bytes| bytes.store(0, Ordering::Relaxed));
+        self.has_left.store(0, Ordering::Relaxed);
+        self.start.store(process.start, Ordering::Relaxed);
+        self.namespace.store(process.namespace, Ordering::Relaxed);
+        self.number.store(process.number.into(), Ordering::Release);
+    }
+
+    fn counts(&self) -> bool {
+        self.number.load(Ordering::Relaxed) != 0 && self.has_left.load(Ordering::Relaxed) == 0
+    }
 }
 
 /// The file. All zeros is the state without processes.
 #[repr(C)]
-struct Shared {
-    /// The holder of the lock; 0 if there is none.
-    lock: AtomicU64,
+pub(super) struct Shared {
+    lock: SharedLock,
+    /// The entries at this index and after it were never used.
+    fresh: AtomicUsize,
     places: [Place; DEVICES_MAX],
     entries: [Entry; PROCESSES_MAX],
 }
 
-/// A process.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Process {
-    number: u32,
-    start: u64,
-}
-
-impl Process {
-    fn own() -> Self {
-        let number = std::process::id();
-        Self { number, start: state_of(number).map_or(0, |it| it.start) }
-    }
-
-    /// Returns the process as one word, which is not 0.
-    fn word(self) -> u64 {
-        u64::from(self.number) | self.start << 32
-    }
-
-    /// Returns `true` unless the process has ended. `mask` has the bits of the start time that are known.
-    fn is_alive(self, mask: u64) -> bool {
-        match state_of(self.number) {
-            Some(state) => !state.has_ended && (self.start == 0 || state.start & mask == self.start),
-            None => {
-                // SAFETY: signal 0 is not delivered.
-                let sent = unsafe { libc::kill(self.number as i32, 0) };
-                sent == 0 || !is_missing()
-            }
-        }
-    }
-}
-
-fn is_missing() -> bool {
-    std::io::Error::last_os_error().raw_os_error() == Some(libc::ESRCH)
-}
-
-/// What the system says of a process.
-struct State {
-    /// `true` if only its exit status is left.
-    has_ended: bool,
-    start: u64,
-}
-
-fn state_of(process: u32) -> Option<State> {
-    let text = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name of the program is in parentheses, and may have any characters.
-    let fields: Vec<&str> = text.get(text.rfind(')')? + 1..)?.split_ascii_whitespace().collect();
-    let threads = fields.get(17)?.parse::<u64>().ok()?;
-    // A process whose first thread has ended runs on while it has others.
-    let has_ended = matches!(*fields.first()?, "Z" | "X" | "x") && threads <= 1;
-    Some(State { has_ended, start: fields.get(19)?.parse().ok()? })
-}
-
-/// Returns the number of this process's namespace of processes; 0 if it is not known.
-fn namespace() -> u64 {
-    fs::metadata("/proc/self/ns/pid").map_or(0, |it| it.ino())
-}
+// The command makes the file with this size.
+const _: () = assert!(size_of::<Shared>() <= 4 << 20);
 
 /// The account of this process.
 pub(super) struct Account {
     shared: &'static Shared,
     own: Process,
-    namespace: u64,
-    /// The index of this process's entry.
-    entry: usize,
-    /// `true` if the processes of the program share the file.
-    pub(super) is_shared: bool,
+    /// This process's entry.
+    entry: &'static Entry,
 }
 
-/// The longest time to wait for the lock. Its holder does nothing but add numbers, so only one that is stopped takes
-/// longer. The figures are right without the lock, too; only two allocations at once may then pass the limit.
-const PATIENCE: Duration = Duration::from_secs(1);
-const REST: Duration = Duration::from_micros(20);
-
 impl Account {
-    /// Opens the file, and takes an entry of it. If that is not possible, this process is counted by itself. `None` if
-    /// the system has no memory for that.
-    pub(super) fn open(path: &Path) -> Option<Self> {
-        let shared = map_file(path).and_then(|shared| Self::enter(shared, true));
-        shared.or_else(|| Self::enter(map(-1, libc::MAP_SHARED | libc::MAP_ANONYMOUS)?, false))
-    }
-
-    fn enter(shared: &'static Shared, is_shared: bool) -> Option<Self> {
-        let mut account = Self { shared, own: Process::own(), namespace: namespace(), entry: 0, is_shared };
-        account.entry = account.locked(|| {
-            // A program that replaced another one in this process has its entry. That one's memory is gone.
-            let own = account.entries().position(|entry| account.is_own(entry));
-            let free = || account.entries().position(|entry| entry.process.load(Ordering::Relaxed) == 0);
-            let found = own.or_else(free).or_else(|| {
-                account.drop_dead();
-                free()
-            })?;
-            let Entry { process, start, namespace, used } = shared.entries.get(found)?;
-            used.iter().flatten().for_each(|bytes| bytes.store(0, Ordering::Relaxed));
-            start.store(account.own.start, Ordering::Relaxed);
-            namespace.store(account.namespace, Ordering::Relaxed);
-            process.store(u64::from(account.own.number), Ordering::Release);
-            Some(found)
+    /// Takes an entry of the file. `None` if there is none left.
+    pub(super) fn enter(shared: &'static Shared) -> Option<Self> {
+        let own = Process::own();
+        let enter = || {
+            shared.lock.locked(|| {
+                let known = || shared.entries().position(|entry| entry.process() == Some(own));
+                let free = || shared.entries().position(|entry| entry.process().is_none());
+                let fresh = shared.fresh.load(Ordering::Relaxed);
+                // A program that replaced another one in this process has its entry. That one's memory is gone.
+                let at = known().or_else(free).unwrap_or(fresh);
+                let entry = shared.entries.get(at)?;
+                shared.fresh.store(fresh.max(at + 1), Ordering::Relaxed);
+                entry.set(own);
+                Some(entry)
+            })?
+        };
+        let entry = enter().or_else(|| {
+            shared.drop_dead(own);
+            enter()
         })?;
-        Some(account)
+        Some(Self { shared, own, entry })
     }
 
     /// Returns `true` unless another process has this one's memory.
@@ -218,60 +178,21 @@ impl Account {
         self.own.number == std::process::id()
     }
 
-    fn entries(&self) -> impl Iterator<Item = &'static Entry> {
-        self.shared.entries.iter()
+    /// Notes that this process is about to end, or that another program is about to replace it. If that fails, what the
+    /// process has counts again from its next question or allocation on.
+    pub(super) fn leave(&self) {
+        self.entry.has_left.store(1, Ordering::Relaxed);
     }
 
-    fn is_own(&self, entry: &Entry) -> bool {
-        entry.process.load(Ordering::Acquire) == u64::from(self.own.number)
-            && entry.start.load(Ordering::Relaxed) == self.own.start
-            && entry.namespace.load(Ordering::Relaxed) == self.namespace
-    }
-
-    /// Calls `act` under the lock.
-    fn locked<R>(&self, act: impl FnOnce() -> R) -> R {
-        let (lock, own, begin) = (&self.shared.lock, self.own.word(), Instant::now());
-        let mut looks = 0_u32;
-        while let Err(holder) = lock.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed) {
-            looks += 1;
-            match looks {
-                ..64 => std::hint::spin_loop(),
-                _ => std::thread::sleep(REST),
-            }
-            let is_late = looks.is_multiple_of(128);
-            let process = Process { number: holder as u32, start: holder >> 32 };
-            if is_late && holder != 0 && !process.is_alive(u64::from(u32::MAX)) {
-                // Another process may do the same: one of them succeeds.
-                let _ = lock.compare_exchange(holder, 0, Ordering::Relaxed, Ordering::Relaxed);
-            }
-            if is_late && begin.elapsed() > PATIENCE {
-                break;
-            }
-        }
-        let done = act();
-        let _ = lock.compare_exchange(own, 0, Ordering::Release, Ordering::Relaxed);
-        done
-    }
-
-    /// Drops the entries of processes that have ended. A process of another namespace has another number there, so
-    /// nothing is known of it.
-    fn drop_dead(&self) {
-        for entry in self.entries() {
-            let number = entry.process.load(Ordering::Acquire) as u32;
-            let process = Process { number, start: entry.start.load(Ordering::Relaxed) };
-            let is_near = entry.namespace.load(Ordering::Relaxed) == self.namespace;
-            if number != 0 && is_near && process != self.own && !process.is_alive(u64::MAX) {
-                entry.used.iter().flatten().for_each(|bytes| bytes.store(0, Ordering::Relaxed));
-                entry.process.store(0, Ordering::Release);
-            }
-        }
+    fn stay(&self) {
+        self.entry.has_left.store(0, Ordering::Relaxed);
     }
 
     /// Returns the place of a device with this limit.
     pub(super) fn place(&self, identifier: [u8; 16], limit: u64) -> Option<usize> {
         let wanted = halves(identifier);
         let places = &self.shared.places;
-        let found = self.locked(|| {
+        let found = self.shared.lock.locked(|| {
             places.iter().position(|place| place.is_of(wanted)).or_else(|| {
                 let free = places.iter().position(|it| it.is_taken.load(Ordering::Relaxed) == 0)?;
                 let place = places.get(free)?;
@@ -279,7 +200,7 @@ impl Account {
                 place.is_taken.store(1, Ordering::Release);
                 Some(free)
             })
-        })?;
+        })??;
         places.get(found)?.limit.store(limit, Ordering::Relaxed);
         Some(found)
     }
@@ -291,15 +212,8 @@ impl Account {
         Some((found, places.get(found)?.limit.load(Ordering::Relaxed)))
     }
 
-    /// Returns the bytes that all processes use, also those that have ended.
-    pub(super) fn sum(&self, place: usize) -> u64 {
-        let all = self.entries().filter(|entry| entry.process.load(Ordering::Relaxed) != 0);
-        let bytes = all.filter_map(|entry| entry.used.get(place)).flatten();
-        bytes.fold(0, |sum, bytes| sum.saturating_add(bytes.load(Ordering::Relaxed)))
-    }
-
     fn own_word(&self, place: usize, kind: Kind) -> Option<&'static AtomicU64> {
-        self.shared.entries.get(self.entry)?.used.get(place)?.get(kind as usize)
+        self.entry.used.get(place)?.get(kind as usize)
     }
 
     fn note_peak(&self, place: usize, sum: u64) {
@@ -311,19 +225,21 @@ impl Account {
     /// Counts memory that is about to be made. Returns `false`, and counts nothing, if that would pass the limit.
     pub(super) fn take(&self, place: usize, limit: u64, kind: Kind, bytes: u64) -> bool {
         let Some(word) = self.own_word(place, kind) else { return true };
-        self.locked(|| {
-            let mut sum = self.sum(place).saturating_add(bytes);
-            if sum > limit {
-                self.drop_dead();
-                sum = self.sum(place).saturating_add(bytes);
-            }
-            let is_within = sum <= limit;
-            if is_within {
-                word.fetch_add(bytes, Ordering::Relaxed);
-                self.note_peak(place, sum);
-            }
-            is_within
-        })
+        self.stay();
+        let take = || {
+            // Without the lock, two allocations at once might pass the limit.
+            let is_within = self.shared.lock.locked(|| {
+                let sum = self.sum(place).saturating_add(bytes);
+                let is_within = sum <= limit;
+                if is_within {
+                    word.fetch_add(bytes, Ordering::Relaxed);
+                    self.note_peak(place, sum);
+                }
+                is_within
+            });
+            is_within == Some(true)
+        };
+        take() || self.shared.drop_dead(self.own) && take()
     }
 
     /// Counts memory that was made, whatever the limit is.
@@ -357,18 +273,22 @@ impl Account {
 
     /// Returns the bytes that all living processes use.
     pub(super) fn used(&self, place: usize) -> u64 {
-        self.locked(|| {
-            self.drop_dead();
-            self.sum(place)
-        })
+        self.stay();
+        self.shared.drop_dead(self.own);
+        self.sum(place)
+    }
+
+    /// Returns the bytes that all processes use, also those that were killed.
+    pub(super) fn sum(&self, place: usize) -> u64 {
+        self.shared.sum(place)
     }
 
     /// Returns the bytes by kind: of all processes, and of those other than this one.
     pub(super) fn by_kind(&self, place: usize) -> (ByKind, u64) {
         let (mut sums, mut others) = (ByKind::default(), 0_u64);
-        for entry in self.entries().filter(|entry| entry.process.load(Ordering::Relaxed) != 0) {
+        for entry in self.shared.entries().filter(|entry| entry.counts()) {
             let used = entry.used.get(place).into_iter().flatten().map(|bytes| bytes.load(Ordering::Relaxed));
-            let is_other = !self.is_own(entry);
+            let is_other = !std::ptr::eq(entry, self.entry);
             for (sum, bytes) in sums.iter_mut().zip(used) {
                 *sum = sum.saturating_add(bytes);
                 others = others.saturating_add(if is_other { bytes } else { 0 });
@@ -383,85 +303,128 @@ impl Account {
     }
 }
 
-/// Maps the file, and gives it its size if it has none yet.
-fn map_file(path: &Path) -> Option<&'static Shared> {
-    let file = File::options().read(true).write(true).open(path).ok()?;
-    let bytes = size_of::<Shared>();
-    if file.metadata().ok()?.len() < bytes as u64 {
-        // The blocks are reserved: a write to the mapping must not fail later because the disk is full.
-        // SAFETY: an open file.
-        let refused = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as libc::off_t) };
-        if refused != 0 {
+impl Shared {
+    fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().take(self.fresh.load(Ordering::Relaxed))
+    }
+
+    fn sum(&self, place: usize) -> u64 {
+        let all = self.entries().filter(|entry| entry.counts());
+        let bytes = all.filter_map(|entry| entry.used.get(place)).flatten();
+        bytes.fold(0, |sum, bytes| sum.saturating_add(bytes.load(Ordering::Relaxed)))
+    }
+
+    /// Drops the entries of processes that have ended. Returns `true` if there were some.
+    fn drop_dead(&self, own: Process) -> bool {
+        // The system is asked without the lock: it is slow.
+        let dead = |entry: &Entry| entry.process().filter(|process| process.has_ended(own));
+        let dead: Vec<_> = self.entries().filter_map(|entry| Some((entry, dead(entry)?))).collect();
+        let dropped = dead.iter().filter(|(entry, process)| {
+            let drop = || {
+                // Meanwhile it may belong to another process.
+                let is_same = entry.process() == Some(*process);
+                if is_same {
+                    entry.set(Process { number: 0, start: 0, namespace: 0 });
+                }
+                is_same
+            };
+            self.lock.locked(drop) == Some(true)
+        });
+        dropped.count() > 0
+    }
+
+    /// Maps the file. `None` if that is not possible.
+    pub(super) fn map(path: &Path) -> Option<&'static Self> {
+        let file = File::options().read(true).write(true).open(path).ok()?;
+        if file.metadata().ok()?.len() < size_of::<Self>() as u64 {
             return None;
         }
+        let shared = Self::map_at(file.as_raw_fd(), libc::MAP_SHARED)?;
+        if !shared.lock.is_ready() {
+            // Closing the file ends this lock, and so does the end of the process.
+            // SAFETY: an open file.
+            let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) };
+            (locked == 0).then_some(())?;
+        }
+        shared.lock.prepare().then_some(shared)
     }
-    map(file.as_raw_fd(), libc::MAP_SHARED)
-}
 
-fn map(file: i32, flags: i32) -> Option<&'static Shared> {
-    let access = libc::PROT_READ | libc::PROT_WRITE;
-    // SAFETY: a new mapping, wherever there is room.
-    let at = unsafe { libc::mmap(std::ptr::null_mut(), size_of::<Shared>(), access, flags, file, 0) };
-    // SAFETY: it has that size, is never unmapped, and zeros are a value of each field.
-    (at != libc::MAP_FAILED).then(|| unsafe { &*at.cast::<Shared>() })
+    /// Makes the account of a process that cannot use the file.
+    pub(super) fn alone() -> Option<&'static Self> {
+        let shared = Self::map_at(-1, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)?;
+        shared.lock.prepare().then_some(shared)
+    }
+
+    fn map_at(file: i32, flags: i32) -> Option<&'static Self> {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping, wherever there is room.
+        let at = unsafe { libc::mmap(std::ptr::null_mut(), size_of::<Self>(), access, flags, file, 0) };
+        // SAFETY: it has that size, is never unmapped, and zeros are a value of each field.
+        (at != libc::MAP_FAILED).then(|| unsafe { &*at.cast::<Self>() })
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::process::Command;
+    use std::thread;
 
     use super::*;
+    use crate::limit::process::state_of;
 
-    /// Opens a new file, which no process shares.
-    fn account(name: &str) -> Account {
-        let path = std::env::temp_dir().join(format!("millpond-account-{name}-{}", std::process::id()));
-        File::create(&path).unwrap();
-        let account = Account::open(&path).unwrap();
-        fs::remove_file(path).unwrap();
-        assert!(account.is_shared);
-        account
+    fn account() -> Account {
+        Account::enter(Shared::alone().unwrap()).unwrap()
     }
 
-    /// Returns the number of a process that has ended.
-    fn ended() -> u32 {
+    fn here() -> u64 {
+        Process::own().namespace
+    }
+
+    fn parent() -> Process {
+        let number = std::os::unix::process::parent_id();
+        Process { number, start: state_of(number).unwrap().start, namespace: here() }
+    }
+
+    /// Returns a process that has ended.
+    fn ended() -> Process {
         let mut child = Command::new("true").spawn().unwrap();
         child.wait().unwrap();
-        child.id()
+        Process { number: child.id(), start: 0, namespace: here() }
     }
 
     /// Adds a process that has 10 bytes on the first device.
-    fn add(account: &Account, process: u32, start: u64, namespace: u64) -> &'static Entry {
-        let entry = account.entries().find(|entry| entry.process.load(Ordering::Relaxed) == 0).unwrap();
-        entry.start.store(start, Ordering::Relaxed);
-        entry.namespace.store(namespace, Ordering::Relaxed);
+    fn add(account: &Account, process: Process) -> &'static Entry {
+        let shared = account.shared;
+        let at = shared.entries.iter().position(|entry| entry.process().is_none()).unwrap();
+        shared.fresh.fetch_max(at + 1, Ordering::Relaxed);
+        let entry = &shared.entries[at];
+        entry.set(process);
         entry.used[0][0].store(10, Ordering::Relaxed);
-        entry.process.store(process.into(), Ordering::Release);
         entry
     }
 
     #[test]
     fn entries_of_dead_processes_are_dropped_and_others_stay() {
-        let account = account("entries");
-        let here = namespace();
-        let parent = std::os::unix::process::parent_id();
-        let start = state_of(parent).unwrap().start;
-        add(&account, parent, start, here);
+        let account = account();
+        let parent = parent();
+        add(&account, parent);
         assert_eq!(account.used(0), 10, "it lives");
-        add(&account, parent, start + 1, here);
+        add(&account, Process { start: parent.start + 1, ..parent });
         assert_eq!(account.used(0), 10, "the number belongs to another process now");
         let dead = ended();
-        add(&account, dead, 0, here);
+        add(&account, dead);
         assert_eq!(account.used(0), 10, "it has ended");
-        add(&account, dead, 0, here + 1);
+        add(&account, Process { namespace: dead.namespace + 1, ..dead });
         assert_eq!(account.used(0), 20, "nothing is known of a process of another namespace");
     }
 
     #[test]
     fn the_figures_of_dead_processes_do_not_count() {
-        let account = account("figures");
+        let account = account();
         let dead = ended();
         for _ in 1..PROCESSES_MAX {
-            add(&account, dead, 0, namespace());
+            add(&account, dead);
         }
         assert!(account.take(0, 20, Kind::Memory, 20), "what dead processes had does not count");
         assert!(!account.take(0, 20, Kind::Memory, 1));
@@ -470,24 +433,66 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_taken_over_from_a_dead_holder_and_waited_for_otherwise() {
-        let account = account("lock");
-        account.shared.lock.store(ended().into(), Ordering::Relaxed);
-        let begin = Instant::now();
-        assert!(account.take(0, 20, Kind::Memory, 20));
-        assert!(begin.elapsed() < PATIENCE / 2, "{:?}", begin.elapsed());
-        let parent = std::os::unix::process::parent_id();
-        let holder = Process { number: parent, start: state_of(parent).unwrap().start };
-        account.shared.lock.store(holder.word(), Ordering::Relaxed);
-        let begin = Instant::now();
-        assert!(!account.take(0, 20, Kind::Memory, 1), "a holder that is stopped does not stop others");
-        assert!(begin.elapsed() >= PATIENCE, "{:?}", begin.elapsed());
-        assert_eq!(account.shared.lock.load(Ordering::Relaxed), holder.word(), "it is still the holder's");
+    fn a_full_file_has_room_again_once_processes_have_ended() {
+        let first = account();
+        let parent = parent();
+        let others: Vec<_> = (1..PROCESSES_MAX).map(|_| add(&first, parent)).collect();
+        first.entry.set(parent);
+        assert!(Account::enter(first.shared).is_none(), "all live");
+        others[7].set(ended());
+        assert!(std::ptr::eq(Account::enter(first.shared).unwrap().entry, others[7]));
+    }
+
+    #[test]
+    fn what_a_process_has_that_leaves_does_not_count_unless_it_stays() {
+        let account = account();
+        let other = add(&account, Process { namespace: here() + 1, ..ended() });
+        assert!(account.take(0, 20, Kind::Memory, 10) && !account.take(0, 20, Kind::Memory, 1));
+        other.has_left.store(1, Ordering::Relaxed);
+        assert_eq!(account.used(0), 10);
+        account.leave();
+        assert_eq!((account.sum(0), account.by_kind(0).1), (0, 0));
+        assert!(!account.take(0, 20, Kind::Memory, 11), "its program was not replaced");
+        assert_eq!(account.used(0), 10);
+    }
+
+    #[test]
+    fn an_entry_that_was_dropped_and_taken_again_is_the_new_process_s() {
+        let account = account();
+        let (shared, dead, parent) = (account.shared, ended(), parent());
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let entry = shared.lock.locked(|| add(&account, parent)).unwrap();
+                        shared.drop_dead(account.own);
+                        assert_eq!(entry.process(), Some(parent));
+                        shared.lock.locked(|| entry.set(dead)).unwrap();
+                    }
+                });
+            }
+        });
+        assert_eq!(account.used(0), 0);
+    }
+
+    #[test]
+    fn a_file_is_made_ready_once_and_one_that_is_too_small_is_not_used() {
+        let path = std::env::temp_dir().join(format!("millpond-account-{}", std::process::id()));
+        let file = File::create(&path).unwrap();
+        assert!(Shared::map(&path).is_none(), "it is empty");
+        file.set_len(4 << 20).unwrap();
+        let (one, other) = (Shared::map(&path).unwrap(), Shared::map(&path).unwrap());
+        fs::remove_file(path).unwrap();
+        let account = Account::enter(one).unwrap();
+        account.add(0, Kind::Memory, 5);
+        assert_eq!(other.sum(0), 5);
+        // This process has an entry: it begins anew.
+        assert_eq!(Account::enter(other).unwrap().used(0), 0);
     }
 
     #[test]
     fn a_device_has_its_place_by_its_identifier() {
-        let account = account("places");
+        let account = account();
         let places: Vec<_> = [[1; 16], [2; 16], [1; 16]].map(|identifier| account.place(identifier, 7)).into();
         assert_eq!(places, [Some(0), Some(1), Some(0)]);
         assert_eq!((account.known([2; 16]), account.known([3; 16])), (Some((1, 7)), None));

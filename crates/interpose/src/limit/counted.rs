@@ -12,6 +12,7 @@ use crate::calls::read;
 use crate::capturing;
 use crate::entry::real;
 use millpond_driver::cuda::abi::AllocationProp;
+use millpond_driver::locks::{read as read_lock, write};
 
 /// Who calls the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,6 +86,10 @@ pub(crate) enum Change {
     Finds(*mut *mut c_void),
 }
 
+/// Rows of `cuMemAllocPitch` begin at multiples of this many bytes on the devices that are known. The call says what it
+/// did.
+const ROW: u64 = 512;
+
 impl Made {
     fn now(kind: Kind, bytes: u64, at: Written) -> Self {
         Self { kind, device: ask::context_device(), is_of_context: true, bytes, at }
@@ -99,7 +104,8 @@ impl Change {
 
     /// `cuMemAllocPitch`
     pub(crate) fn rows(at: *const u64, pitch: *const usize, width: usize, height: usize) -> Self {
-        let bytes = (width as u64).saturating_mul(height as u64);
+        let bytes = (width as u64).saturating_add(ROW - 1) / ROW * ROW;
+        let bytes = bytes.saturating_mul(height as u64);
         Change::Makes(Made::now(Kind::Memory, bytes, Written::Rows(at, pitch, height as u64)))
     }
 
@@ -179,13 +185,7 @@ pub(crate) unsafe fn counted(change: Change, door: Door, real: impl Fn() -> Code
         Change::AddsNode(node) => state.add_node(node, real),
         // SAFETY: the caller's promise.
         Change::Loads(module) => unsafe { state.load(module, real) },
-        Change::EndsPool(pool) => state.after(real(), || {
-            let mut owned = state.owned();
-            owned.pools.remove(&pool);
-            owned.drawn.retain(|it| it.0 != pool);
-            drop(owned);
-            state.measure_all();
-        }),
+        Change::EndsPool(pool) => state.end_pool(pool, real),
         Change::Releases(device) => {
             let context = ask::primary_of(device);
             state.after(real(), || {
@@ -279,14 +279,15 @@ impl State {
         let code = real();
         // SAFETY: the caller's promise.
         let written = if code == Code::SUCCESS { unsafe { at.key() } } else { None };
-        let Some((key, more)) = written else {
+        let Some((key, known)) = written else {
             self.account.give(place, kind, bytes);
             return code;
         };
-        let more = more.map_or(0, |all| all.saturating_sub(bytes));
-        self.account.add(place, kind, more);
+        let made = known.unwrap_or(bytes);
+        self.account.add(place, kind, made.saturating_sub(bytes));
+        self.account.give(place, kind, bytes.saturating_sub(made));
         let context = if is_of_context { ask::current_context() } else { None };
-        let gone = self.owned().make(key, Object { place, device, kind, bytes: bytes + more, context });
+        let gone = self.owned().make(key, Object { place, device, kind, bytes: made, context });
         gone.into_iter().for_each(|object| self.give(object));
         code
     }
@@ -305,6 +306,19 @@ impl State {
             } else if let Some(object) = owned.end(holder) {
                 self.give(object);
             }
+        }
+        self.measure_all();
+        code
+    }
+
+    /// Ends a pool of CUDA's. From before the call on it is not asked for its figures.
+    fn end_pool(&self, pool: Pool, real: impl Fn() -> Code) -> Code {
+        let device = self.owned().pools.remove(&pool);
+        let drawn: Vec<_> = write(&self.drawn).extract_if(|it| it.0 == pool).collect();
+        let code = real();
+        if code != Code::SUCCESS {
+            self.owned().pools.extend(device.map(|device| (pool, device)));
+            write(&self.drawn).extend(drawn);
         }
         self.measure_all();
         code
@@ -329,7 +343,10 @@ impl State {
         let pool = pool.or_else(|| ask::pool_of(device));
         self.pass_within(device, bytes, real, || {
             if let Some(pool) = pool {
-                self.owned().drawn.insert((pool, device));
+                let is_known = read_lock(&self.drawn).contains(&(pool, device));
+                if !is_known {
+                    write(&self.drawn).insert((pool, device));
+                }
             }
             let is_node = ask::is_capturing(stream);
             self.has_nodes.fetch_or(is_node, Ordering::Relaxed);

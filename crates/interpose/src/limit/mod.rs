@@ -8,6 +8,8 @@
 //! |---|---|
 //! | `amounts` | the amounts that the command passes on |
 //! | `account` | the accounting file, which all processes of the program map |
+//! | `process` | which processes have ended |
+//! | `shared_lock` | the lock of the accounting file |
 //! | `owned` | what this process has made, by the keys that the program ends it with |
 //! | `counted` | the changes, and a call with its change |
 //! | `arrays` | the sizes of arrays |
@@ -23,23 +25,27 @@ pub(crate) mod arrays;
 mod counted;
 pub(crate) mod nvml;
 mod owned;
+mod process;
 pub(crate) mod refused;
+mod shared_lock;
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use millpond_driver::cuda::abi::pool::attribute;
-use millpond_driver::locks::{Guard, InDriver, Mutex, lock};
+use millpond_driver::locks::{Guard, InDriver, Mutex, RwLock, lock, read};
 use millpond_driver::output::say;
+use rustc_hash::FxHashSet;
 
 pub(crate) use account::Kind;
 pub(crate) use counted::{Change, Door, counted};
 pub(crate) use owned::Key;
 
 use crate::abi::Pool;
+use crate::once::Once;
 use crate::signals::{self, End, Who};
 use crate::{ask, capturing, mode};
-use account::Account;
+use account::{Account, Shared};
 use amounts::DEVICES_MAX;
 use owned::{Object, Owned};
 
@@ -55,6 +61,9 @@ struct Limited {
 struct State {
     account: Account,
     owned: Mutex<InDriver, Owned>,
+    /// The pools of CUDA's from which memory was allocated, with their devices. While they are asked, no pool is
+    /// destroyed.
+    drawn: RwLock<InDriver, FxHashSet<(Pool, i32)>>,
     limits: [OnceLock<Option<Limited>>; DEVICES_MAX],
     /// The devices whose pools and graphs are to be measured, as bits.
     measured: AtomicU64,
@@ -63,8 +72,24 @@ struct State {
     refused: AtomicU64,
 }
 
-/// The state; null before the first call that counts. It is never freed.
-static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut());
+/// The state, from the first call that counts on.
+static STATE: Once<State> = Once::new();
+/// The accounting file, mapped. A program may later change its user or its root, close files, or fork: it has the
+/// mapping all the same.
+static FILE: OnceLock<Option<&'static Shared>> = OnceLock::new();
+
+/// Runs when the library is loaded.
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static MAP: extern "C" fn() = map;
+
+#[cfg_attr(test, expect(dead_code, reason = "it is called by the loader"))]
+extern "C" fn map() {
+    if let Some(limit) = mode::limit() {
+        FILE.get_or_init(|| Shared::map(&limit.account));
+    }
+}
 
 /// Returns `true` if there is a limit.
 #[inline]
@@ -75,55 +100,55 @@ pub(crate) fn is_on() -> bool {
 /// Returns the state, if there is a limit.
 fn state() -> Option<&'static State> {
     let limit = mode::limit()?;
-    let at = STATE.load(Ordering::Acquire);
-    // SAFETY: null, or never freed.
-    unsafe { at.as_ref() }.or_else(|| begin(limit))
+    STATE.get().or_else(|| STATE.get_or_make(|| begin(limit)))
 }
 
-#[cold]
-fn begin(limit: &mode::Limit) -> Option<&'static State> {
-    static BEGINNING: Mutex<InDriver, ()> = Mutex::new(());
-    let _one = lock(&BEGINNING);
-    let at = STATE.load(Ordering::Acquire);
-    // SAFETY: as above.
-    if let Some(state) = unsafe { at.as_ref() } {
-        return Some(state);
-    }
-    let account = Account::open(&limit.account);
-    if account.as_ref().is_none_or(|account| !account.is_shared) {
+fn begin(limit: &mode::Limit) -> Option<State> {
+    let account = FILE.get().copied().flatten().and_then(Account::enter).or_else(|| {
         let file = limit.account.display();
         say(format_args!("millpond: {file} cannot be used: the limit counts for process {} alone", std::process::id()));
-    }
-    let state = Box::into_raw(Box::new(State {
-        account: account?,
+        Account::enter(Shared::alone()?)
+    })?;
+    signals::watch(Who::Limit, End { finish, forget, leave: Some(leave), save: None });
+    Some(State {
+        account,
         owned: Mutex::new(Owned::default()),
+        drawn: RwLock::new(FxHashSet::default()),
         limits: [const { OnceLock::new() }; DEVICES_MAX],
         measured: AtomicU64::new(0),
         has_nodes: AtomicBool::new(false),
         refused: AtomicU64::new(0),
-    }));
-    STATE.store(state, Ordering::Release);
-    signals::watch(Who::Limit, End { finish: refused::report, forget, leave: None, save: None });
-    // SAFETY: as above.
-    unsafe { state.as_ref() }
+    })
 }
 
 /// Returns the state, if this process has one.
 fn current() -> Option<&'static State> {
-    // SAFETY: null, or never freed.
-    let state = unsafe { STATE.load(Ordering::Acquire).as_ref() }?;
     // A process that shares this one's memory (vfork) has none of its own.
-    state.account.is_of_this_process().then_some(state)
+    STATE.get().filter(|state| state.account.is_of_this_process())
 }
 
 /// Starts anew in a forked process: the memory is the parent's.
 fn forget() {
-    STATE.store(std::ptr::null_mut(), Ordering::Release);
+    STATE.forget();
 }
 
-/// Returns the pools of CUDA's from which the process has memory.
-pub(crate) fn pools() -> Vec<Pool> {
-    current().map_or_else(Vec::new, |state| state.owned().drawn.iter().map(|it| it.0).collect())
+/// The memory ends with the process, or with its program.
+fn leave() {
+    current().into_iter().for_each(|state| state.account.leave());
+}
+
+fn finish() {
+    refused::report();
+    leave();
+}
+
+/// Makes CUDA's pools and graphs give back what the process does not use. No stream captures.
+pub(crate) fn trim() {
+    let Some(state) = current() else { return };
+    read(&state.drawn).iter().for_each(|it| ask::trim_pool(it.0));
+    if state.has_nodes.load(Ordering::Relaxed) {
+        (0..DEVICES_MAX as i32).filter(|device| state.is_measured(*device)).for_each(ask::trim_graphs);
+    }
 }
 
 impl State {
@@ -164,17 +189,23 @@ impl State {
         self.measured.fetch_or(1 << device.clamp(0, 63), Ordering::Relaxed);
     }
 
+    fn is_measured(&self, device: i32) -> bool {
+        self.measured.load(Ordering::Relaxed) & 1 << device.clamp(0, 63) != 0
+    }
+
     /// Takes over what CUDA's pools and graphs have reserved on a device. Their figures stay as they are while a stream
     /// captures: `cuMemPoolGetAttribute` makes a capture invalid.
     fn measure(&self, device: i32) {
-        if self.measured.load(Ordering::Relaxed) & 1 << device.clamp(0, 63) == 0 {
+        if !self.is_measured(device) {
             return;
         }
         let Some(Limited { place, .. }) = self.limited(device) else { return };
-        let pools: Vec<Pool> = self.owned().drawn.iter().filter(|it| it.1 == device).map(|it| it.0).collect();
         let has_nodes = self.has_nodes.load(Ordering::Relaxed);
         let measured = capturing::while_none(|| {
-            let reserved = pools.into_iter().filter_map(|pool| ask::pool_bytes(pool, attribute::RESERVED)).sum();
+            let drawn = read(&self.drawn);
+            let pools = drawn.iter().filter(|it| it.1 == device);
+            let reserved = pools.filter_map(|it| ask::pool_bytes(it.0, attribute::RESERVED)).sum();
+            drop(drawn);
             (reserved, if has_nodes { ask::graph_bytes_of(device) } else { None })
         });
         if let Some((of_pools, of_graphs)) = measured {

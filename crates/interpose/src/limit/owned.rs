@@ -55,8 +55,6 @@ pub(super) struct Owned {
     holders: BTreeMap<Key, Holder>,
     /// The device of each pool that was made.
     pub(super) pools: FxHashMap<Pool, Option<i32>>,
-    /// The pools of CUDA's from which memory was allocated, with their devices.
-    pub(super) drawn: FxHashSet<(Pool, i32)>,
 }
 
 impl Owned {

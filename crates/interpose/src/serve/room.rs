@@ -26,7 +26,7 @@ fn give_back() -> bool {
             ask::trim_pool(pool.handle);
         }
         // Under a limit, the pools that CUDA serves are known, too.
-        limit::pools().into_iter().for_each(ask::trim_pool);
+        limit::trim();
         devices::all().for_each(|it| it.device.reclaim());
     });
     given.is_some()
