@@ -39,6 +39,7 @@ questions! {
     primary_retain c"cuDevicePrimaryCtxRetain"(context: *mut Context, device: c_int);
     primary_release c"cuDevicePrimaryCtxRelease_v2"(device: c_int);
     stream_synchronize c"cuStreamSynchronize"(stream: Stream);
+    free_async c"cuMemFreeAsync"(at: u64, stream: Stream);
     ctx_push c"cuCtxPushCurrent_v2"(context: Context);
     ctx_pop c"cuCtxPopCurrent_v2"(context: *mut Context);
     stream_flags c"cuStreamGetFlags"(stream: Stream, flags: *mut c_uint);
@@ -105,6 +106,11 @@ pub(crate) fn is_primary_active(device: i32) -> bool {
 /// Waits until a stream's work has completed. Returns `false` if the wait fails.
 pub(crate) fn wait_for(stream: Stream) -> bool {
     stream_synchronize(stream) == Code::SUCCESS
+}
+
+/// Frees memory of a pool on a stream. Returns `false` if the driver refuses.
+pub(crate) fn free_on(at: u64, stream: Stream) -> bool {
+    free_async(at, stream) == Code::SUCCESS
 }
 
 /// Returns the device of a context.

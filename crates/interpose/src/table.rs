@@ -81,11 +81,11 @@ macro_rules! calls {
     };
     (@inner [] $inner:path) => { None };
     (@inner [$change:expr] $inner:path) => { Some($inner) };
-    (@count [] $door:ident $real:ident) => { $real() };
-    (@count [$change:expr] $door:ident $real:ident) => {
+    (@count [] $door:expr, $real:ident) => { $real() };
+    (@count [$change:expr] $door:expr, $real:ident) => {
         match limit::is_on() {
             // SAFETY: the program's own arguments, which must be what the header says.
-            true => unsafe { limit::counted($change, Door::$door, $real) },
+            true => unsafe { limit::counted($change, $door, $real) },
             false => $real(),
         }
     };
@@ -163,7 +163,7 @@ macro_rules! calls {
                 let $real = || unsafe { real($($arg),*) };
                 let Some(at) = At::enter(entered, TWIN == 1) else { return $real() };
                 let $call = &at;
-                let $real = || calls!(@count [$($change)?] Program $real);
+                let $real = || calls!(@count [$($change)?] Door::Program { per_thread: TWIN == 1 }, $real);
                 let real = || calls!(@serve [$($server)?] $real);
                 let code = calls!(@note [$($when $act)?] $session at real ($($arg),*));
                 calls!(@refused [$($refused)?] $session at code);
@@ -176,7 +176,7 @@ macro_rules! calls {
                 let Some(real) = real::<0>() else { return Code::NOT_FOUND };
                 // SAFETY: the call of Millpond's own driver.
                 let $real = || unsafe { real($($arg),*) };
-                calls!(@count [$($change)?] Millpond $real)
+                calls!(@count [$($change)?] Door::Millpond, $real)
             }
 
             #[unsafe(naked)]
@@ -275,11 +275,11 @@ calls! {
     N cuEventElapsedTime_v2(time: *mut f32, first: Event, second: Event)
         => after [first, second].into_iter().for_each(|event| session.query_event(event));
 
-    P cuMemAllocAsync(at: *mut u64, bytes: usize, stream: Stream) [Change::Draws(bytes, None, stream)]
+    P cuMemAllocAsync(at: *mut u64, bytes: usize, stream: Stream) [Change::Draws(at, bytes, None, stream)]
         => after session.alloc_in(call, read(at)?, bytes, None, stream),
             give::alloc_async(call, at, bytes, stream, real);
     P cuMemAllocFromPoolAsync(at: *mut u64, bytes: usize, pool: Pool, stream: Stream)
-        [Change::Draws(bytes, Some(pool), stream)]
+        [Change::Draws(at, bytes, Some(pool), stream)]
         => after session.alloc_in(call, read(at)?, bytes, Some(pool), stream),
             give::alloc_from_pool(call, at, bytes, pool, stream, real);
     P cuMemFreeAsync(at: u64, stream: Stream) [Change::Ends(Key::Address(at))]

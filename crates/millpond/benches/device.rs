@@ -1,8 +1,8 @@
 //! Host time of allocation, free and graphs on a device, for a comparison with other allocators (`bench/gpu/peers.cpp`
 //! runs the same work with the same random numbers): tab-separated lines of workload, peer, value and unit.
 //!
-//! `cargo bench -p millpond --bench device -- [host|none|cuda] [TRACE...]`, where a trace is plain lines
-//! (`a ID BYTES STREAM`, `f ID STREAM`). Checks are on. Each figure is the median of several rounds.
+//! `cargo bench -p millpond --bench device -- [host|none|cuda] [graphs|TRACE...]`, where a trace is plain
+//! lines (`a ID BYTES STREAM`, `f ID STREAM`). Checks are on. Each figure is the median of several rounds.
 
 #[path = "common/loops.rs"]
 mod loops;
@@ -42,6 +42,10 @@ fn main() {
     };
     let device = device.expect("a device");
     warm_up();
+    // As `peers graphs`.
+    if words.get(1).is_some_and(|word| word == "graphs") {
+        return graphs(&device);
+    }
     pairs(&device);
     replacement(&device);
     hand_over(&device);
@@ -50,9 +54,13 @@ fn main() {
     random_allocations(&device);
     multi_stream(&device);
     threads(&device);
-    [1, 10, 100].into_iter().for_each(|count| chain(&device, count));
+    graphs(&device);
+}
+
+fn graphs(device: &Device) {
+    [1, 10, 100].into_iter().for_each(|count| chain(device, count));
     for (outputs, fills) in [(2, Fills::Alike), (16, Fills::Alike), (16, Fills::Unlike)] {
-        producer(&device, outputs, fills);
+        producer(device, outputs, fills);
     }
 }
 

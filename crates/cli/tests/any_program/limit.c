@@ -190,6 +190,23 @@ static void idle(void) {
     left("at the end");
 }
 
+/* A pool serves from what is idle in it. */
+static void reused(void) {
+    CUdeviceptr at;
+    SAY(cuMemAllocAsync(&at, 40 * MIB, s));
+    SAY(cuMemFreeAsync(at, s));
+    SAY(cuMemAllocAsync(&at, 40 * MIB, s));
+    SAY(cuMemFreeAsync(at, s));
+    left("idle");
+    SAY(cuMemAlloc(&at, 60 * MIB));
+    SAY(cuMemFree(at));
+    alloc(1 * MIB);
+    /* The pool would take 64 MiB for these. */
+    SAY(cuMemAllocAsync(&at, 62 * MIB + 1, s));
+    SAY(cuMemAllocAsync(&at, 62 * MIB, s));
+    left("full");
+}
+
 /* The last free bytes serve a pool, too. */
 static void narrow(void) {
     CUdeviceptr at;
@@ -700,6 +717,7 @@ static const struct {
     {"crowd", crowd, 1},      {"ipc", ipc, 1},        {"renumbered", renumbered, 1}, {"full", full},
     {"nvml", nvml, 1},
     {"threads", threads},     {"rows", rows},         {"idle-graphs", idle_graphs}, {"confined", confined, 1},
+    {"reused", reused},
     {"beside", beside},       {"replaced-by-another", replaced_by_another, 1}, {"forked-early", forked_early, 1},
 };
 

@@ -188,6 +188,27 @@ fn what_is_idle_is_given_back_before_an_allocation_is_refused() {
 }
 
 #[test]
+fn a_pool_serves_from_what_is_idle_and_takes_no_more_than_the_limit() {
+    let expected = |idle| {
+        [
+            "cuMemAllocAsync(&at, 40 * MIB, s): 0",
+            "cuMemFreeAsync(at, s): 0",
+            "cuMemAllocAsync(&at, 40 * MIB, s): 0",
+            "cuMemFreeAsync(at, s): 0",
+            idle,
+            "cuMemAlloc(&at, 60 * MIB): 0",
+            "cuMemFree(at): 0",
+            "cuMemAllocAsync(&at, 62 * MIB + 1, s): 2",
+            "cuMemAllocAsync(&at, 62 * MIB, s): 0",
+            "full: 1.00 of 64.00",
+            "done",
+        ]
+    };
+    assert_output(&BY_DRIVER, "reused", &[], &expected("idle: 24.00 of 64.00"));
+    assert_output(&LIMIT, "reused", &[], &expected("idle: 24.00 of 64.00"));
+}
+
+#[test]
 fn a_pool_gets_the_last_free_bytes() {
     let expected = [
         "cuMemAllocAsync(&at, i == 0 ? 2 * MIB : 100 * KIB, s): 0",

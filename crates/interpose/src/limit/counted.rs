@@ -5,20 +5,24 @@ use std::sync::atomic::Ordering;
 
 use super::account::Kind;
 use super::owned::{Key, Object};
-use super::{Limited, State, arrays, state};
+use super::{Limited, State, arrays, refused, state};
 use crate::abi::{AllocNode, Code, Context, Location, Pool, PoolProps, Stream};
 use crate::ask;
 use crate::calls::read;
 use crate::capturing;
 use crate::entry::real;
 use millpond_driver::cuda::abi::AllocationProp;
-use millpond_driver::locks::{read as read_lock, write};
+use millpond_driver::cuda::abi::pool::attribute;
+use millpond_driver::locks::{read as lock_read, write};
 
 /// Who calls the driver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Door {
     /// The program.
-    Program,
+    Program {
+        /// `true` if the call's default stream is the thread's own.
+        per_thread: bool,
+    },
     /// Millpond's own driver.
     Millpond,
 }
@@ -60,8 +64,8 @@ pub(crate) enum Change {
     Unmaps(u64, usize),
     /// It gives a handle out for a mapping that has an address.
     Retains(*const u64, u64),
-    /// It allocates from a pool, or from a stream's current pool.
-    Draws(usize, Option<Pool>, Stream),
+    /// It allocates from a pool, or from a stream's current pool: the place of the address, the bytes.
+    Draws(*const u64, usize, Option<Pool>, Stream),
     /// It adds a node that allocates.
     AddsNode(Option<AllocNode>),
     /// It makes a pool.
@@ -181,7 +185,12 @@ pub(crate) unsafe fn counted(change: Change, door: Door, real: impl Fn() -> Code
             let keys = state.owned().mappings(at, bytes as u64);
             state.end(&keys, real)
         }
-        Change::Draws(bytes, pool, stream) => state.draw(bytes as u64, pool, stream, real),
+        Change::Draws(at, bytes, pool, stream) => {
+            let is_own = door == Door::Program { per_thread: true } && stream == Stream(0);
+            let stream = if is_own { Stream::PER_THREAD } else { stream };
+            // SAFETY: the caller's promise.
+            unsafe { state.draw(at, bytes as u64, pool, stream, real) }
+        }
         Change::AddsNode(node) => state.add_node(node, real),
         // SAFETY: the caller's promise.
         Change::Loads(module) => unsafe { state.load(module, real) },
@@ -330,7 +339,17 @@ impl State {
     }
 
     /// Allocates from a pool of CUDA's. In a capture, this adds a node to the capture's graph.
-    fn draw(&self, bytes: u64, pool: Option<Pool>, stream: Stream, real: impl Fn() -> Code) -> Code {
+    ///
+    /// # Safety
+    /// As of [`counted`].
+    unsafe fn draw(
+        &self,
+        at: *const u64,
+        bytes: u64,
+        pool: Option<Pool>,
+        stream: Stream,
+        real: impl Fn() -> Code,
+    ) -> Code {
         let of_stream = || match stream.0 <= Stream::PER_THREAD.0 {
             true => ask::context_device(),
             false => ask::context_of(stream).map(ask::device_of),
@@ -340,42 +359,73 @@ impl State {
             None => of_stream(),
         };
         let Some(device) = device else { return real() };
-        let pool = pool.or_else(|| ask::pool_of(device));
-        self.pass_within(device, bytes, real, || {
-            if let Some(pool) = pool {
-                let is_known = read_lock(&self.drawn).contains(&(pool, device));
-                if !is_known {
-                    write(&self.drawn).insert((pool, device));
-                }
+        if ask::is_capturing(stream) {
+            return self.add_memory_of_graph(device, bytes, real);
+        }
+        let limited = self.limited(device).zip(pool.or_else(|| ask::pool_of(device)));
+        let Some((limited @ Limited { place, bytes: limit }, pool)) = limited else { return real() };
+        // The pool serves from what is idle in it, if that fits.
+        let fresh = bytes.saturating_sub(self.idle_of(pool));
+        if !self.take(device, limited, Kind::Pending, fresh) {
+            return Code::OUT_OF_MEMORY;
+        }
+        let code = real();
+        if code != Code::SUCCESS {
+            self.account.give(place, Kind::Pending, fresh);
+            return code;
+        }
+        self.will_measure(device);
+        let is_known = lock_read(&self.drawn).contains(&(pool, device));
+        if !is_known {
+            write(&self.drawn).insert((pool, device));
+        }
+        // The bytes count as they are until the next measurement.
+        self.account.settle(place, Kind::CudaPool, fresh);
+        self.measure(device);
+        // A pool takes more than it is asked for, and what was idle may not have fitted.
+        // SAFETY: the caller's promise.
+        let made = if self.account.sum(place) > limit { unsafe { read(at) } } else { None };
+        match made {
+            Some(made) if ask::free_on(made, stream) => {
+                ask::wait_for(stream);
+                ask::trim_pool(pool);
+                self.measure(device);
+                refused::set(Some((device, bytes)));
+                Code::OUT_OF_MEMORY
             }
-            let is_node = ask::is_capturing(stream);
-            self.has_nodes.fetch_or(is_node, Ordering::Relaxed);
-            if is_node { Kind::Graph } else { Kind::CudaPool }
-        })
+            _ => code,
+        }
+    }
+
+    /// Returns the bytes of a pool that no allocation has. 0 while a stream captures: the question makes a capture
+    /// invalid.
+    fn idle_of(&self, pool: Pool) -> u64 {
+        let idle = capturing::while_none(|| {
+            let reserved = ask::pool_bytes(pool, attribute::RESERVED)?;
+            Some(reserved.saturating_sub(ask::pool_bytes(pool, attribute::USED)?))
+        });
+        idle.flatten().unwrap_or(0)
     }
 
     fn add_node(&self, node: Option<AllocNode>, real: impl Fn() -> Code) -> Code {
         let device = node.filter(|node| node.pool.location.kind == Location::DEVICE).map(|it| it.pool.location.id);
         let device = device.or_else(ask::context_device).filter(|_| node.is_some());
         let Some(device) = device else { return real() };
-        let bytes = node.map_or(0, |node| node.bytes as u64);
-        self.pass_within(device, bytes, real, || {
-            self.has_nodes.store(true, Ordering::Relaxed);
-            Kind::Graph
-        })
+        self.add_memory_of_graph(device, node.map_or(0, |node| node.bytes as u64), real)
     }
 
-    /// Makes a call whose memory is measured, unless its bytes would pass the limit. `done` returns their kind.
-    fn pass_within(&self, device: i32, bytes: u64, real: impl Fn() -> Code, done: impl FnOnce() -> Kind) -> Code {
+    /// Makes a call that adds an alloc node, unless its bytes would pass the limit.
+    fn add_memory_of_graph(&self, device: i32, bytes: u64, real: impl Fn() -> Code) -> Code {
         let Some(limited) = self.limited(device) else { return real() };
         if !self.take(device, limited, Kind::Pending, bytes) {
             return Code::OUT_OF_MEMORY;
         }
         let code = real();
         if code == Code::SUCCESS {
+            self.has_nodes.store(true, Ordering::Relaxed);
             self.will_measure(device);
             // The bytes count as they are until the next measurement.
-            self.account.settle(limited.place, done(), bytes);
+            self.account.settle(limited.place, Kind::Graph, bytes);
             self.measure(device);
         } else {
             self.account.give(limited.place, Kind::Pending, bytes);

@@ -77,7 +77,10 @@ unsafe fn alloc(
     find: impl FnOnce(Stream) -> Option<Arc<ServedPool>>,
 ) -> Code {
     timed(figures::allocated, || {
-        if !is_ours() || place.is_null() || bytes == 0 {
+        if !is_ours() {
+            return room::made_for(real);
+        }
+        if place.is_null() || bytes == 0 {
             return real();
         }
         if takes(stream) {

@@ -3,7 +3,7 @@
 //!
 //! Memory that was freed on a stream is idle only once the stream's work before the free has completed. An allocation
 //! of Millpond's waits for that, as CUDA's own pool does before it reports that no memory is left. A call that the
-//! driver answers does not wait.
+//! driver answers does not wait, as in CUDA.
 //!
 //! While a stream captures, nothing is given back: a call that queries the device or trims a pool would make the
 //! capture invalid.
