@@ -418,6 +418,12 @@ unsafe extern "C" fn fakecuda_calls(function: *const c_char) -> u64 {
     faults::calls(&unsafe { CStr::from_ptr(function) }.to_string_lossy())
 }
 
+/// Returns the bytes that this process uses of a device, for an NVML of a test.
+#[unsafe(no_mangle)]
+extern "C" fn fakecuda_used_bytes(device: c_int) -> u64 {
+    open::device(device).map_or(0, |device| device.host.used_bytes())
+}
+
 /// Implements `Hooks::reset`.
 #[unsafe(no_mangle)]
 extern "C" fn fakecuda_reset() {

@@ -207,6 +207,35 @@ static void reused(void) {
     left("full");
 }
 
+/* What a process uses beyond its memory counts: its context, its kernels. */
+static void rest(void) {
+    CUdeviceptr at;
+    CUmodule module;
+    left("at first");
+    SAY(cuMemAlloc(&at, 55 * MIB));
+    SAY(cuMemAlloc(&at, 54 * MIB));
+    left("full");
+    if (fork() == 0) {
+        begin();
+        left("in the child");
+        SAY(cuMemAlloc(&at, 1));
+        exit(0);
+    }
+    wait(NULL);
+    MUST(cuMemFree(at));
+    left("freed");
+    setenv("FAKENVML_CONTEXT_MIB", "12", 1);
+    MUST(cuModuleLoadData(&module, "x"));
+    left("loaded");
+    setenv("FAKENVML_CONTEXT_MIB", "10", 1);
+    MUST(cuModuleUnload(module));
+    left("unloaded");
+    setenv("FAKENVML_CONTEXT_MIB", "0", 1);
+    MUST(cuDevicePrimaryCtxReset(0));
+    MUST(cuCtxSetCurrent(context));
+    left("reset");
+}
+
 /* The last free bytes serve a pool, too. */
 static void narrow(void) {
     CUdeviceptr at;
@@ -717,7 +746,7 @@ static const struct {
     {"crowd", crowd, 1},      {"ipc", ipc, 1},        {"renumbered", renumbered, 1}, {"full", full},
     {"nvml", nvml, 1},
     {"threads", threads},     {"rows", rows},         {"idle-graphs", idle_graphs}, {"confined", confined, 1},
-    {"reused", reused},
+    {"reused", reused},       {"rest", rest},
     {"beside", beside},       {"replaced-by-another", replaced_by_another, 1}, {"forked-early", forked_early, 1},
 };
 

@@ -303,6 +303,30 @@ fn graphs_and_modules_count() {
 }
 
 #[test]
+fn contexts_and_kernels_count_where_nvml_knows_the_process() {
+    let expected = [
+        "at first: 54.00 of 64.00",
+        "cuMemAlloc(&at, 55 * MIB): 2",
+        "cuMemAlloc(&at, 54 * MIB): 0",
+        "full: 0.00 of 64.00",
+        "in the child: 0.00 of 64.00",
+        "cuMemAlloc(&at, 1): 2",
+        "freed: 54.00 of 64.00",
+        "loaded: 52.00 of 64.00",
+        "unloaded: 54.00 of 64.00",
+        "reset: 64.00 of 64.00",
+        "done",
+    ];
+    let said = assert_output(&LIMIT, "rest", &[("FAKENVML_CONTEXT_MIB", "10")], &expected);
+    assert!(
+        said.contains(
+            "55.00 MiB more would pass the limit of 64.00 MiB; 10.00 MiB are used: 10.00 MiB by contexts and kernels"
+        ),
+        "{said}"
+    );
+}
+
+#[test]
 fn captures_stay_valid_beside_measurements() {
     // A pool's two allocations and a node take 2 MiB each of that driver.
     assert_output(&LIMIT, "beside", &[], &["at the end: 58.00 of 64.00", "done"]);

@@ -39,14 +39,16 @@ pub(crate) enum Kind {
     CudaPool,
     /// What graphs have reserved.
     Graph,
-    /// Modules, estimated.
+    /// Modules, estimated where NVML does not know the process.
     Module,
+    /// What NVML says that the process uses beyond all that: contexts, kernels, the driver's rounding.
+    Rest,
     /// Allocations from CUDA's pools and by graphs that are being made.
     Pending,
 }
 
 /// The name of each kind, in the order of the kinds.
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 10] = [
     "Millpond's pool",
     "cuMemAlloc",
     "managed memory",
@@ -55,9 +57,13 @@ const NAMES: [&str; 9] = [
     "CUDA's pools",
     "graphs",
     "modules",
+    "contexts and kernels",
     "allocations in progress",
 ];
 const KINDS: usize = NAMES.len();
+
+/// The kinds that are in NVML's figure of a process beside [`Kind::Rest`].
+const IN_NVML: [Kind; 6] = [Kind::Pool, Kind::Memory, Kind::Virtual, Kind::Array, Kind::CudaPool, Kind::Graph];
 
 /// Bytes by kind.
 pub(super) type ByKind = [u64; KINDS];
@@ -276,6 +282,17 @@ impl Account {
         self.stay();
         self.shared.drop_dead(self.own);
         self.sum(place)
+    }
+
+    /// Returns the bytes of this process that NVML counts as well, without [`Kind::Rest`].
+    pub(super) fn in_nvml(&self, place: usize) -> u64 {
+        let words = IN_NVML.into_iter().filter_map(|kind| self.own_word(place, kind));
+        words.fold(0, |sum, bytes| sum.saturating_add(bytes.load(Ordering::Relaxed)))
+    }
+
+    /// Returns the bytes of a kind that this process has.
+    pub(super) fn own(&self, place: usize, kind: Kind) -> u64 {
+        self.own_word(place, kind).map_or(0, |bytes| bytes.load(Ordering::Relaxed))
     }
 
     /// Returns the bytes that all processes use, also those that were killed.

@@ -177,6 +177,7 @@ impl Change {
 /// The places of the change are null, or valid once the call has succeeded.
 pub(crate) unsafe fn counted(change: Change, door: Door, real: impl Fn() -> Code) -> Code {
     let Some(state) = state() else { return real() };
+    let _changing = Changing::begin(state);
     match change {
         // SAFETY: the caller's promise.
         Change::Makes(made) => unsafe { state.make(made, door, real) },
@@ -209,11 +210,28 @@ pub(crate) unsafe fn counted(change: Change, door: Door, real: impl Fn() -> Code
                 let gone = state.owned().end_all(is_gone);
                 gone.into_iter().for_each(|object| state.give(object));
                 state.measure_all();
+                state.measure_rest_of_all();
             })
         }
         // The other changes are noted once the call has succeeded.
         // SAFETY: the caller's promise.
         later => state.after(real(), || unsafe { state.settle(later, door) }),
+    }
+}
+
+/// A call in progress that changes memory.
+struct Changing(&'static State);
+
+impl Changing {
+    fn begin(state: &'static State) -> Self {
+        state.changing.fetch_add(1, Ordering::Relaxed);
+        Self(state)
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        self.0.changing.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -252,6 +270,7 @@ impl State {
                 let Some(device) = ask::context_device() else { return };
                 let Some(Limited { place, bytes }) = self.limited(device) else { return };
                 self.measure(device);
+                self.measure_rest(device, place, false);
                 let left = bytes.saturating_sub(self.account.used(place));
                 // SAFETY: the caller's promise.
                 unsafe { lower(free, left) };
@@ -317,6 +336,9 @@ impl State {
             }
         }
         self.measure_all();
+        if keys.iter().any(|key| matches!(key, Key::Module(_))) {
+            self.measure_rest_of_all();
+        }
         code
     }
 
@@ -336,6 +358,18 @@ impl State {
     fn end_context(&self, context: Context) {
         let gone = self.owned().end_all(|it| it.context == Some(context));
         gone.into_iter().for_each(|object| self.give(object));
+        self.measure_rest_of_all();
+    }
+
+    /// NVML is asked anew about each device that it was asked about.
+    fn measure_rest_of_all(&self) {
+        for (device, rest) in (0..).zip(&self.rest) {
+            if rest.asked.load(Ordering::Relaxed) > 0
+                && let Some(Limited { place, .. }) = self.limited(device)
+            {
+                self.measure_rest(device, place, true);
+            }
+        }
     }
 
     /// Allocates from a pool of CUDA's. In a capture, this adds a node to the capture's graph.
@@ -438,6 +472,11 @@ impl State {
     unsafe fn load(&self, module: *const usize, real: impl Fn() -> Code) -> Code {
         let limited = ask::context_device().and_then(|device| Some((device, self.limited(device)?)));
         let Some((device, Limited { place, .. })) = limited.filter(|_| !capturing::may_be()) else { return real() };
+        if self.measure_rest(device, place, false) {
+            return self.after(real(), || {
+                self.measure_rest(device, place, true);
+            });
+        }
         // It becomes less by memory that is not in the account.
         let apart = || Some(ask::free_bytes()?.saturating_add(self.account.sum(place)));
         let before = apart();

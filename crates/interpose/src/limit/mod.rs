@@ -14,6 +14,7 @@
 //! | `counted` | the changes, and a call with its change |
 //! | `arrays` | the sizes of arrays |
 //! | `nvml` | the answers of NVML, a library of its own |
+//! | `own_use` | what NVML says that this process uses |
 //! | `refused` | the message about a refused allocation, and the report to the command |
 //!
 //! CUDA's own pools and graphs decide themselves when they take memory and give it back. The driver says how much they
@@ -24,6 +25,7 @@ mod amounts;
 pub(crate) mod arrays;
 mod counted;
 pub(crate) mod nvml;
+mod own_use;
 mod owned;
 mod process;
 pub(crate) mod refused;
@@ -31,6 +33,7 @@ mod shared_lock;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use millpond_driver::cuda::abi::pool::attribute;
 use millpond_driver::locks::{Guard, InDriver, Mutex, RwLock, lock, read};
@@ -47,6 +50,7 @@ use crate::signals::{self, End, Who};
 use crate::{ask, capturing, mode};
 use account::{Account, Shared};
 use amounts::DEVICES_MAX;
+use own_use::{Nvml, NvmlDevice};
 use owned::{Object, Owned};
 
 /// The limit of a device.
@@ -56,6 +60,18 @@ struct Limited {
     place: usize,
     bytes: u64,
 }
+
+/// What NVML was asked of a device.
+#[derive(Debug, Default)]
+struct Rest {
+    /// `None` if NVML does not know the device.
+    device: OnceLock<Option<NvmlDevice>>,
+    /// The time of the last question, in milliseconds after the begin; 0 if there was none.
+    asked: AtomicU64,
+}
+
+/// NVML is asked at most once in this time, unless something has ended or was loaded. A question takes some 50 us.
+const QUESTIONS: Duration = Duration::from_millis(100);
 
 /// The state of a process.
 struct State {
@@ -69,6 +85,11 @@ struct State {
     measured: AtomicU64,
     /// `true` once a graph may have memory.
     has_nodes: AtomicBool,
+    nvml: OnceLock<Option<Nvml>>,
+    rest: [Rest; DEVICES_MAX],
+    /// The number of calls in progress that change memory.
+    changing: AtomicU64,
+    begun: Instant,
     refused: AtomicU64,
 }
 
@@ -117,6 +138,10 @@ fn begin(limit: &mode::Limit) -> Option<State> {
         limits: [const { OnceLock::new() }; DEVICES_MAX],
         measured: AtomicU64::new(0),
         has_nodes: AtomicBool::new(false),
+        nvml: OnceLock::new(),
+        rest: [const { Rest { device: OnceLock::new(), asked: AtomicU64::new(0) } }; DEVICES_MAX],
+        changing: AtomicU64::new(0),
+        begun: Instant::now(),
         refused: AtomicU64::new(0),
     })
 }
@@ -175,6 +200,7 @@ impl State {
     /// Counts memory that is about to be made. Returns `false` if that would pass the limit.
     fn take(&self, device: i32, limited: Limited, kind: Kind, bytes: u64) -> bool {
         self.measure(device);
+        self.measure_rest(device, limited.place, false);
         let is_within = bytes == 0 || self.account.take(limited.place, limited.bytes, kind, bytes);
         refused::set((!is_within).then_some((device, bytes)));
         is_within
@@ -212,6 +238,29 @@ impl State {
             self.account.set(place, Kind::CudaPool, of_pools);
             of_graphs.into_iter().for_each(|bytes| self.account.set(place, Kind::Graph, bytes));
         }
+    }
+
+    /// Takes over what NVML says that the process uses of a device beyond all that is counted: contexts, kernels and
+    /// the driver's rounding. Returns `false` if NVML does not know.
+    fn measure_rest(&self, device: i32, place: usize, now: bool) -> bool {
+        let Some(rest) = usize::try_from(device).ok().and_then(|device| self.rest.get(device)) else { return false };
+        let time = self.begun.elapsed().as_millis() as u64 + QUESTIONS.as_millis() as u64;
+        let last = rest.asked.load(Ordering::Relaxed);
+        if !now && time - last < QUESTIONS.as_millis() as u64 {
+            return true;
+        }
+        rest.asked.store(time, Ordering::Relaxed);
+        let Some(nvml) = self.nvml.get_or_init(Nvml::load) else { return false };
+        let find = || nvml.device(ask::uuid_of(device)?);
+        let Some(known) = *rest.device.get_or_init(find) else { return false };
+        let counted = self.account.in_nvml(place);
+        let used = nvml.used(known);
+        let measured = used.map(|used| used.saturating_sub(counted));
+        // Beside calls in progress, memory may be counted that NVML does not see yet, or not any more.
+        let is_alone = self.changing.load(Ordering::Relaxed) <= 1 && self.account.in_nvml(place) == counted;
+        let least = if is_alone { 0 } else { self.account.own(place, Kind::Rest) };
+        self.account.set(place, Kind::Rest, measured.unwrap_or(0).max(least));
+        used.is_some()
     }
 
     fn measure_all(&self) {
