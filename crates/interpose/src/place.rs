@@ -8,6 +8,8 @@
 
 mod objects;
 
+pub(crate) use objects::unloaded;
+
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};
 use std::fmt;
@@ -314,14 +316,24 @@ impl Places {
         Some(site.spot.get_or_insert_with(|| resolve(pc)))
     }
 
-    /// Forgets all return addresses, because code may be unloaded. The source positions in the object at `base` are
-    /// looked up first.
-    pub(crate) fn forget_code(&mut self, base: Option<usize>) {
-        for site in self.sites.iter_mut().filter(|site| base.is_some() && site.spot.is_none() && site.pc != 0) {
-            if object_of(site.pc).is_some_and(|it| Some(it.dli_fbase.addr()) == base) {
-                site.spot = Some(resolve(site.pc));
-            }
+    /// Forgets the return addresses in code that may be unloaded. Their source positions are looked up first.
+    pub(crate) fn forget_code(&mut self, code: &Range<usize>) {
+        for site in self.sites.iter_mut().filter(|site| site.spot.is_none() && code.contains(&site.pc)) {
+            site.spot = Some(resolve(site.pc));
         }
+        self.last = None;
+        self.numbers.retain(|pc, _| !code.contains(pc));
+        self.libraries.retain(|pc, _| !code.contains(pc));
+        self.callers.retain(|pc, caller| {
+            if let Caller::Library { above, .. } = caller {
+                above.retain(|pc| !code.contains(pc));
+            }
+            !code.contains(pc)
+        });
+    }
+
+    /// Forgets all return addresses.
+    pub(crate) fn forget_all_code(&mut self) {
         self.last = None;
         self.numbers.clear();
         self.callers.clear();
@@ -399,13 +411,14 @@ fn symbol_at(at: usize) -> String {
     }
 }
 
-/// Returns the base address of the object of a loader's handle.
-pub(crate) fn base_of(library: *mut c_void) -> Option<usize> {
+/// Returns the addresses of the object of a loader's handle.
+pub(crate) fn code_of(library: *mut c_void) -> Option<Range<usize>> {
     let mut map = std::ptr::null::<usize>();
     // SAFETY: a handle of the program's, and a local for the pointer that this request writes.
     let answer = unsafe { libc::dlinfo(library, libc::RTLD_DI_LINKMAP, (&raw mut map).cast()) };
     // SAFETY: the loader's structure, whose first word is the base address.
-    (answer == 0 && !map.is_null()).then(|| unsafe { *map })
+    let base = (answer == 0 && !map.is_null()).then(|| unsafe { *map })?;
+    objects::range_of(base)
 }
 
 /// Returns what the loader knows of an address.
@@ -432,6 +445,23 @@ fn loaded(at: usize) -> Option<(String, Option<(String, usize)>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn code_that_is_unloaded_is_forgotten_and_other_code_is_not() {
+        let mut places = Places::default();
+        let numbers = [0x1000, 0x2000, 0x2008].map(|pc| places.number_of(pc));
+        places.callers.insert(0x1000, Caller::Library { offset: 8, above: [0x1010, 0x2010].into_iter().collect() });
+        places.callers.insert(0x2000, Caller::Program);
+        places.libraries.extend([(0x1000, true), (0x2000, false)]);
+        places.last = Some((0x2000, 1));
+        places.forget_code(&(0x2000..0x3000));
+        assert!(places.sites[1].spot.is_some() && places.sites[0].spot.is_none() && places.last.is_none());
+        assert_eq!(places.number_of(0x1000), numbers[0]);
+        assert!(!numbers.contains(&places.number_of(0x2000)), "other code has its address");
+        let (callers, libraries) = (&places.callers, &places.libraries);
+        assert!(matches!(&callers[&0x1000], Caller::Library { above, .. } if above.iter().eq([&0x1010])));
+        assert!(callers.len() == 1 && libraries.len() == 1 && libraries.contains_key(&0x1000));
+    }
 
     #[test]
     fn no_word_is_read_beyond_the_end_of_a_stack() {

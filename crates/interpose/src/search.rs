@@ -9,8 +9,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use crate::entry::thunk::is_inside;
 use crate::entry::{real, substitute};
+use crate::place::Places;
 use crate::table::WRAPPED;
-use crate::{limit, place, session};
+use crate::{limit, mode, place, session};
 
 /// Returns the address to jump to for a lookup of the next definition.
 #[cfg_attr(test, allow(dead_code))]
@@ -71,11 +72,21 @@ unsafe extern "C" fn dlclose(library: *mut c_void) -> c_int {
 /// As of `dlclose`.
 #[cfg_attr(test, allow(dead_code))]
 unsafe fn close(library: *mut c_void) -> c_int {
-    session::forget_code(place::base_of(library));
+    if !mode::is_noting() {
+        // SAFETY: the caller's promise.
+        return unsafe { real::dlclose()(library) };
+    }
+    let before = place::unloaded();
+    if let Some(code) = place::code_of(library) {
+        session::forget_code(|places| places.forget_code(&code));
+    }
     // SAFETY: the caller's promise.
     let answer = unsafe { real::dlclose()(library) };
-    // Addresses that were noted while the library's destructors ran are gone, too.
-    session::forget_code(None);
+    // Nearly always the library is still in use elsewhere. Otherwise others may be gone with it, and addresses that
+    // were noted while its destructors ran.
+    if place::unloaded() != before {
+        session::forget_code(Places::forget_all_code);
+    }
     answer
 }
 

@@ -8,6 +8,7 @@ use millpond_driver::locks::{Guard, lock};
 
 use super::{PROCESS, SESSION, Session, THREADS, session};
 use crate::entry::thunk::{Inside, is_inside};
+use crate::place::Places;
 use crate::sink::Sink;
 
 /// Starts anew in a forked process: the parent's session stays the parent's.
@@ -17,8 +18,8 @@ pub(super) fn forget() {
     PROCESS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Forgets all return addresses, because code may be unloaded: above all that of the object at `base`.
-pub(crate) fn forget_code(base: Option<usize>) {
+/// Lets `forget` forget return addresses, because code may be unloaded.
+pub(crate) fn forget_code(forget: impl FnOnce(&mut Places)) {
     let at = SESSION.load(Ordering::Acquire);
     // A thread inside a wrapper may hold the lock, or may be running the driver's own code.
     if at.is_null() || is_inside() {
@@ -27,7 +28,7 @@ pub(crate) fn forget_code(base: Option<usize>) {
     // SAFETY: a session is never freed.
     let mut session = lock(unsafe { &*at });
     if session.process == std::process::id() {
-        session.places.forget_code(base);
+        forget(&mut session.places);
     }
 }
 
