@@ -2,9 +2,9 @@
 //!
 //! If the thread runs Python, the place is the line there (`python`). Otherwise it is the call in native code. A hash
 //! finds the number of a return address at once. If a CUDA library made the call (the runtime, cuBLAS), the first frame
-//! above the library counts. It is found by unwinding once, and from then on by its distance on the stack. The
-//! function, the file and the line are looked up only when they are shown: for a trace at the first call from a place,
-//! for a checker when there is a finding.
+//! above the library counts. It is found by unwinding. From then on the sizes of the library's frames are known, and the
+//! return addresses are read from the stack. The function, the file and the line are looked up only when they are shown:
+//! for a trace at the first call from a place, for a checker when there is a finding.
 
 mod objects;
 
@@ -55,9 +55,10 @@ struct Stack {
 pub(crate) struct Places {
     numbers: FxHashMap<usize, u32>,
     sites: Vec<Site>,
-    /// The kind of each caller, by return address.
-    callers: FxHashMap<usize, Caller>,
+    /// `true` for return addresses in CUDA libraries.
     libraries: FxHashMap<usize, bool>,
+    /// The frames of CUDA libraries that were unwound, by return address.
+    frames: FxHashMap<usize, Frame>,
     /// The last call that the program itself made.
     last: Option<(usize, u32)>,
     python: Python,
@@ -66,16 +67,14 @@ pub(crate) struct Places {
     stacks: Option<FxHashMap<Arc<Stack>, u32>>,
 }
 
-/// The kind of a caller.
-#[derive(Debug)]
-enum Caller {
-    Program,
-    /// A CUDA library: the distance on the stack from its call to the return address into the program, and the return
-    /// addresses that were found there.
-    Library {
-        offset: usize,
-        above: FxHashSet<usize>,
-    },
+/// The frame of a function that a return address is in.
+#[derive(Debug, Default)]
+struct Frame {
+    /// The distance on the stack from this return address to that of the function's caller. A call in a function nearly
+    /// always has the same one.
+    bytes: usize,
+    /// The return addresses that were found there.
+    above: FxHashSet<usize>,
 }
 
 /// The prefixes of the names of CUDA's libraries.
@@ -235,54 +234,58 @@ impl Places {
     }
 
     fn find_in_native_code(&mut self, at: Entered) -> u32 {
-        match self.callers.get(&at.pc) {
-            Some(Caller::Program) => {
-                let number = self.number_of(at.pc);
-                self.last = Some((at.pc, number));
-                number
-            }
-            Some(Caller::Library { offset, above }) => {
-                // A frame nearly always has the same size: the word at the same distance is then a return address that
-                // was found there before.
-                match stack_word(at.sp, *offset).filter(|word| above.contains(word)) {
-                    Some(word) => self.number_of(word),
-                    None => self.unwind(at),
-                }
-            }
-            None => self.unwind(at),
+        if !self.is_library(at.pc) {
+            let number = self.number_of(at.pc);
+            self.last = Some((at.pc, number));
+            return number;
         }
+        let read = |offset| stack_word(at.sp, offset);
+        let pc = self.above_libraries(at.pc, read).or_else(|| self.unwind(at)).unwrap_or(at.pc);
+        self.number_of(pc)
     }
 
-    /// Finds the first frame above the CUDA libraries, by unwinding.
-    #[cold]
-    fn unwind(&mut self, at: Entered) -> u32 {
-        if !self.is_library(at.pc) {
-            self.callers.insert(at.pc, Caller::Program);
-            return self.number_of(at.pc);
+    /// Returns the first return address above the CUDA libraries, if all frames below it were unwound before. `read`
+    /// returns the word that is so many bytes above that of `pc`.
+    fn above_libraries(&self, mut pc: usize, read: impl Fn(usize) -> Option<usize>) -> Option<usize> {
+        let mut offset = 0;
+        for _ in 0..FRAMES_MAX {
+            let frame = self.frames.get(&pc)?;
+            offset += frame.bytes;
+            pc = read(offset).filter(|word| frame.above.contains(word))?;
+            if !*self.libraries.get(&pc)? {
+                return Some(pc);
+            }
         }
-        let (mut is_above, mut found) = (false, None);
+        None
+    }
+
+    /// Finds the first return address above the CUDA libraries by unwinding, and notes the frames below it.
+    #[cold]
+    fn unwind(&mut self, at: Entered) -> Option<usize> {
+        let (mut below, mut found) = (None, None);
         backtrace::trace(|frame| {
             let pc = frame.ip().addr();
-            is_above |= pc == at.pc;
-            if is_above && !self.is_library(pc) {
-                found = Some((pc, frame.sp().addr().wrapping_sub(8)));
+            if below.is_none() && pc != at.pc {
+                return true;
             }
+            let slot = if below.is_none() { at.sp } else { frame.sp().addr().wrapping_sub(8) };
+            if let Some((below, at)) = below.replace((pc, slot))
+                && let Some(bytes) = slot.checked_sub(at).filter(|bytes| stack_word(at, *bytes) == Some(pc))
+            {
+                self.add_frame(below, bytes, pc);
+            }
+            found = (!self.is_library(pc)).then_some(pc);
             found.is_none()
         });
-        let Some((pc, slot)) = found else { return self.number_of(at.pc) };
-        // SAFETY: an address of this thread's stack, which the unwinder has read.
-        let is_slot = slot > at.sp && unsafe { *std::ptr::with_exposed_provenance::<usize>(slot) } == pc;
-        if is_slot {
-            let new = || Caller::Library { offset: slot - at.sp, above: FxHashSet::default() };
-            if let Caller::Library { offset, above } = self.callers.entry(at.pc).or_insert_with(new) {
-                if *offset != slot - at.sp {
-                    above.clear();
-                    *offset = slot - at.sp;
-                }
-                above.insert(pc);
-            }
+        found
+    }
+
+    fn add_frame(&mut self, pc: usize, bytes: usize, above: usize) {
+        let frame = self.frames.entry(pc).or_default();
+        if frame.bytes != bytes {
+            *frame = Frame { bytes, above: FxHashSet::default() };
         }
-        self.number_of(pc)
+        frame.above.insert(above);
     }
 
     /// Returns `true` if an address is a CUDA library's, also one linked into the program.
@@ -324,10 +327,8 @@ impl Places {
         self.last = None;
         self.numbers.retain(|pc, _| !code.contains(pc));
         self.libraries.retain(|pc, _| !code.contains(pc));
-        self.callers.retain(|pc, caller| {
-            if let Caller::Library { above, .. } = caller {
-                above.retain(|pc| !code.contains(pc));
-            }
+        self.frames.retain(|pc, frame| {
+            frame.above.retain(|pc| !code.contains(pc));
             !code.contains(pc)
         });
     }
@@ -336,8 +337,8 @@ impl Places {
     pub(crate) fn forget_all_code(&mut self) {
         self.last = None;
         self.numbers.clear();
-        self.callers.clear();
         self.libraries.clear();
+        self.frames.clear();
     }
 
     /// Returns the function that a line is in, if that line was looked up.
@@ -450,17 +451,37 @@ mod tests {
     fn code_that_is_unloaded_is_forgotten_and_other_code_is_not() {
         let mut places = Places::default();
         let numbers = [0x1000, 0x2000, 0x2008].map(|pc| places.number_of(pc));
-        places.callers.insert(0x1000, Caller::Library { offset: 8, above: [0x1010, 0x2010].into_iter().collect() });
-        places.callers.insert(0x2000, Caller::Program);
+        for (pc, above) in [(0x1000, 0x1010), (0x1000, 0x2010), (0x2000, 0x1010)] {
+            places.add_frame(pc, 8, above);
+        }
         places.libraries.extend([(0x1000, true), (0x2000, false)]);
         places.last = Some((0x2000, 1));
         places.forget_code(&(0x2000..0x3000));
         assert!(places.sites[1].spot.is_some() && places.sites[0].spot.is_none() && places.last.is_none());
         assert_eq!(places.number_of(0x1000), numbers[0]);
         assert!(!numbers.contains(&places.number_of(0x2000)), "other code has its address");
-        let (callers, libraries) = (&places.callers, &places.libraries);
-        assert!(matches!(&callers[&0x1000], Caller::Library { above, .. } if above.iter().eq([&0x1010])));
-        assert!(callers.len() == 1 && libraries.len() == 1 && libraries.contains_key(&0x1000));
+        let (frames, libraries) = (&places.frames, &places.libraries);
+        assert!(frames[&0x1000].above.iter().eq([&0x1010]));
+        assert!(frames.len() == 1 && libraries.len() == 1 && libraries.contains_key(&0x1000));
+    }
+
+    #[test]
+    fn the_program_is_found_above_frames_that_were_unwound() {
+        let mut places = Places::default();
+        // The library calls itself from 0x12; the program calls it from 0x90 and 0x94.
+        places.libraries.extend([(0x10, true), (0x12, true), (0x90, false), (0x94, false)]);
+        for (pc, bytes, above) in [(0x10, 16, 0x90), (0x10, 16, 0x12), (0x12, 8, 0x12), (0x12, 8, 0x90)] {
+            places.add_frame(pc, bytes, above);
+        }
+        let found = |stack: &[usize]| places.above_libraries(0x10, |offset| stack.get(offset / 8).copied());
+        assert_eq!(found(&[0x10, 0, 0x90]), Some(0x90));
+        assert_eq!(found(&[0x10, 0, 0x12, 0x12, 0x12, 0x90]), Some(0x90), "however deep it is");
+        assert_eq!(found(&[0x10, 0, 0x94]), None, "it was not seen there");
+        assert_eq!(found(&[0x10, 0x90, 0]), None, "frames have another size");
+        assert_eq!((found(&[0x10, 0, 0x12]), found(&[0x12; 200])), (None, None), "the stack ends, or does not end");
+        places.add_frame(0x10, 8, 0x94);
+        let found = |stack: &[usize]| places.above_libraries(0x10, |offset| stack.get(offset / 8).copied());
+        assert_eq!((found(&[0x10, 0x94]), found(&[0x10, 0, 0x90])), (Some(0x94), None));
     }
 
     #[test]
