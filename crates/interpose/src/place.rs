@@ -2,9 +2,9 @@
 //!
 //! If the thread runs Python, the place is the line there (`python`). Otherwise it is the call in native code. A hash
 //! finds the number of a return address at once. If a CUDA library made the call (the runtime, cuBLAS), the first frame
-//! above the library counts. It is found by unwinding. From then on the sizes of the library's frames are known, and the
-//! return addresses are read from the stack. The function, the file and the line are looked up only when they are shown:
-//! for a trace at the first call from a place, for a checker when there is a finding.
+//! above the library counts. It is found by unwinding. From then on the sizes of the library's frames are known, and
+//! the return addresses are read from the stack. The function, the file and the line are looked up only when they are
+//! shown: for a trace at the first call from a place, for a checker when there is a finding.
 
 mod objects;
 
