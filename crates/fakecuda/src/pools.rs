@@ -155,10 +155,16 @@ impl Pools {
         Ok(())
     }
 
-    /// Records that an allocation was freed.
-    pub(crate) fn freed(&mut self, at: u64) {
-        let Some((handle, bytes)) = self.allocations.remove(&at) else { return };
-        if let Some(pool) = self.pools.get_mut(&handle) {
+    /// Takes an allocation that is about to be freed.
+    pub(crate) fn take(&mut self, at: u64) -> Option<(usize, u64)> {
+        self.allocations.remove(&at)
+    }
+
+    /// Records that an allocation was freed, or puts it back.
+    pub(crate) fn freed(&mut self, at: u64, (handle, bytes): (usize, u64), is_freed: bool) {
+        if !is_freed {
+            self.allocations.insert(at, (handle, bytes));
+        } else if let Some(pool) = self.pools.get_mut(&handle) {
             pool.attributes[USED as usize] -= bytes;
         }
     }

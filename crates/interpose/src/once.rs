@@ -50,6 +50,12 @@ impl<T: Send + Sync> Once<T> {
         self.get()
     }
 
+    /// Forgets this value, unless another one is there by now.
+    pub(crate) fn forget_this(&self, value: &'static T) {
+        let value = std::ptr::from_ref(value).cast_mut();
+        let _ = self.value.compare_exchange(value, std::ptr::null_mut(), Ordering::AcqRel, Ordering::Relaxed);
+    }
+
     /// Forgets the value, in a forked process.
     pub(crate) fn forget(&self) {
         self.value.store(std::ptr::null_mut(), Ordering::Release);

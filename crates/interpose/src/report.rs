@@ -15,6 +15,11 @@ fn folder() -> Option<&'static OsString> {
     FOLDER.get_or_init(|| std::env::var_os("MILLPOND_INTERPOSE_REPORT")).as_ref()
 }
 
+/// Looks for the folder. A program may change its environment later.
+pub(crate) fn find() {
+    folder();
+}
+
 /// Adds lines to the report of this process.
 pub(crate) fn add(lines: &str) {
     let Some(folder) = folder() else { return };

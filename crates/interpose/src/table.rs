@@ -217,9 +217,9 @@ calls! {
     N cuCtxDestroy_v2(context: Context) [Change::EndsContext(context)]
         => around contexts::destroy, hold::destroy(context, real);
     N cuDevicePrimaryCtxReset(device: c_int) [Change::Resets(device)]
-        => after session.lose_device(device), hold::reset(real(), device);
+        => after session.lose_device(device), hold::reset(device, real);
     N cuDevicePrimaryCtxReset_v2(device: c_int) [Change::Resets(device)]
-        => after session.lose_device(device), hold::reset(real(), device);
+        => after session.lose_device(device), hold::reset(device, real);
     N cuDevicePrimaryCtxRelease(device: c_int) [Change::Releases(device)] => around contexts::release;
     N cuDevicePrimaryCtxRelease_v2(device: c_int) [Change::Releases(device)] => around contexts::release;
 

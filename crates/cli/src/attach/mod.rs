@@ -293,7 +293,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn new() -> Result<Self, String> {
-        let base = std::env::temp_dir();
+        // The program may change its working directory.
+        let base = std::path::absolute(std::env::temp_dir()).map_err(|error| cause(&error).to_string())?;
         let name = |count: u32| base.join(format!("millpond-{}-{count}", std::process::id()));
         let made = (0..100).map(name).find(|path| fs::create_dir(path).is_ok());
         made.map(Folder).ok_or_else(|| format!("no folder can be made in {}", base.display()))

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -442,10 +443,84 @@ static void beside(void) {
     left("at the end");
 }
 
+/* What a pool takes beyond the limit is given back beside captures, which stay valid. */
+static void beyond(void) {
+    CUstream t;
+    CUdeviceptr at, kept;
+    pthread_t other;
+    int codes = 0;
+    MUST(cuStreamCreate(&t, 1));
+    MUST(cuMemAllocAsync(&kept, 4096, s));
+    /* The pool has 2 MiB. For more it takes 2 MiB again. */
+    alloc(61 * MIB);
+    pthread_create(&other, NULL, capturing, (void *)kept);
+    while (!captures_done)
+        if (cuMemAllocAsync(&at, 2 * MIB - 4096 + 1, t) == 0)
+            MUST(cuMemFreeAsync(at, t));
+        else
+            codes++;
+    pthread_join(other, NULL);
+    printf("some were refused: %d\n", codes > 0);
+}
+
+/* During a capture, what other streams free counts no longer. It ends with its stream's context, too. */
+static void long_capture(void) {
+    CUcontext own;
+    CUstream t;
+    CUdeviceptr at;
+    int codes = 0;
+    MUST(cuStreamCreate(&t, 1));
+    MUST(cuCtxCreate(&own, 0, 0));
+    MUST(cuStreamCreate(&s, 1));
+    MUST(cuStreamBeginCapture(s, 2));
+    MUST(cuCtxSetCurrent(context));
+    for (int i = 0; i < 20; i++) {
+        codes += cuMemAllocAsync(&at, 10 * MIB, t);
+        MUST(cuMemFreeAsync(at, t));
+    }
+    MUST(cuCtxDestroy(own));
+    MUST(cuCtxSetCurrent(context));
+    for (int i = 0; i < 20; i++) {
+        codes += cuMemAllocAsync(&at, 10 * MIB, t);
+        MUST(cuMemFreeAsync(at, t));
+    }
+    printf("other codes: %d\n", codes);
+}
+
+/* Nodes of a capture count beside contexts, however long the capture takes. */
+static void slow_capture(void) {
+    CUdeviceptr at;
+    CUgraph graph;
+    MUST(cuStreamBeginCapture(s, 2));
+    for (int i = 0; i < 4; i++) {
+        SAY(cuMemAllocAsync(&at, 10 * MIB, s));
+        usleep(120000);
+    }
+    MUST(cuStreamEndCapture(s, &graph));
+}
+
+/* A process that was forked without the C library's knowledge has its own memory, which ends with it. */
+static void forked_by_the_system(void) {
+    CUdeviceptr at;
+    MUST(cuMemGetInfo(&(size_t){0}, &(size_t){0}));
+    fflush(stdout);
+    if (syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0) == 0) {
+        begin();
+        SAY(cuMemAlloc(&at, 40 * MIB));
+        left("in the child");
+        kill(getpid(), SIGKILL);
+    }
+    wait(NULL);
+    clearenv();
+    left("in the parent");
+}
+
 static void modules(void) {
-    CUmodule module;
+    CUmodule module, other;
     MUST(cuModuleLoadData(&module, ""));
     left("loaded");
+    MUST(cuModuleLoadData(&other, ""));
+    left("another");
     MUST(cuModuleUnload(module));
     left("unloaded");
 }
@@ -746,7 +821,8 @@ static const struct {
     {"crowd", crowd, 1},      {"ipc", ipc, 1},        {"renumbered", renumbered, 1}, {"full", full},
     {"nvml", nvml, 1},
     {"threads", threads},     {"rows", rows},         {"idle-graphs", idle_graphs}, {"confined", confined, 1},
-    {"reused", reused},       {"rest", rest},
+    {"reused", reused},       {"rest", rest},         {"beyond", beyond},       {"long-capture", long_capture},
+    {"slow-capture", slow_capture}, {"forked-by-the-system", forked_by_the_system},
     {"beside", beside},       {"replaced-by-another", replaced_by_another, 1}, {"forked-early", forked_early, 1},
 };
 

@@ -298,7 +298,7 @@ fn graphs_and_modules_count() {
         "done",
     ];
     assert_output(&LIMIT, "graphs", &[], &expected);
-    let expected = ["loaded: 60.00 of 64.00", "unloaded: 64.00 of 64.00", "done"];
+    let expected = ["loaded: 60.00 of 64.00", "another: 56.00 of 64.00", "unloaded: 60.00 of 64.00", "done"];
     assert_output(&LIMIT, "modules", &[("FAKECUDA_MODULE_BYTES", "4194304")], &expected);
 }
 
@@ -324,6 +324,32 @@ fn contexts_and_kernels_count_where_nvml_knows_the_process() {
         ),
         "{said}"
     );
+}
+
+#[test]
+fn captures_stay_valid_beside_a_pool_that_takes_too_much() {
+    assert_output(&BY_DRIVER, "beyond", &[], &["some were refused: 1", "done"]);
+}
+
+#[test]
+fn what_is_freed_beside_a_capture_counts_no_longer() {
+    assert_output(&BY_DRIVER, "long-capture", &[], &["other codes: 0", "done"]);
+}
+
+#[test]
+fn nodes_of_a_slow_capture_count_beside_contexts() {
+    let node = |code| format!("cuMemAllocAsync(&at, 10 * MIB, s): {code}");
+    let expected = [node(0), node(0), node(2), node(2), "done".to_owned()];
+    let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+    assert_output(&BY_DRIVER, "slow-capture", &[("FAKENVML_CONTEXT_MIB", "40")], &expected);
+}
+
+#[test]
+fn a_process_that_the_c_library_did_not_fork_has_its_own_memory() {
+    let expected = ["cuMemAlloc(&at, 40 * MIB): 0", "in the child: 24.00 of 64.00", "in the parent: 64.00 of 64.00"];
+    let report = ["--limit", "64MiB", "--report"];
+    let said = assert_output(&report, "forked-by-the-system", &[], &[&expected[..], &["done"]].concat());
+    assert!(said.contains("40.00 MiB of 64.00 MiB used at most"), "the environment is gone: {said}");
 }
 
 #[test]

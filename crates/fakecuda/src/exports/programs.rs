@@ -127,9 +127,11 @@ fn free_on(device: &Device, stream: Stream, at: u64) -> Result<(), Code> {
         0 => device.finish_nothing(stream)?,
         _ => drop(device.state()?.graphs.capture(stream, Action::Empty)?),
     }
-    device.free(at)?;
-    pools().freed(at);
-    Ok(())
+    // Before the free: then another thread may get the address.
+    let known = pools().take(at);
+    let freed = device.free(at);
+    known.into_iter().for_each(|known| pools().freed(at, known, freed.is_ok()));
+    freed
 }
 
 /// Returns the address of a symbol of the program.
@@ -212,7 +214,8 @@ fn free_now(at: u64) -> Result<(), Code> {
     device.check_unsafe()?;
     device.wait_for_all()?;
     device.free(at)?;
-    pools().freed(at);
+    let known = pools().take(at);
+    known.into_iter().for_each(|known| pools().freed(at, known, true));
     Ok(())
 }
 

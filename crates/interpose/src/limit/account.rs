@@ -63,7 +63,8 @@ const NAMES: [&str; 10] = [
 const KINDS: usize = NAMES.len();
 
 /// The kinds that are in NVML's figure of a process beside [`Kind::Rest`].
-const IN_NVML: [Kind; 6] = [Kind::Pool, Kind::Memory, Kind::Virtual, Kind::Array, Kind::CudaPool, Kind::Graph];
+const IN_NVML: [Kind; 8] =
+    [Kind::Pool, Kind::Memory, Kind::Virtual, Kind::Array, Kind::CudaPool, Kind::Graph, Kind::Module, Kind::Pending];
 
 /// Bytes by kind.
 pub(super) type ByKind = [u64; KINDS];
@@ -156,11 +157,11 @@ pub(super) struct Account {
 }
 
 impl Account {
-    /// Takes an entry of the file. `None` if there is none left.
+    /// Takes an entry of the file. `None` if there is none left. Waits for the lock however long that takes.
     pub(super) fn enter(shared: &'static Shared) -> Option<Self> {
         let own = Process::own();
         let enter = || {
-            shared.lock.locked(|| {
+            shared.lock.locked_at_last(|| {
                 let known = || shared.entries().position(|entry| entry.process() == Some(own));
                 let free = || shared.entries().position(|entry| entry.process().is_none());
                 let fresh = shared.fresh.load(Ordering::Relaxed);
@@ -170,7 +171,7 @@ impl Account {
                 shared.fresh.store(fresh.max(at + 1), Ordering::Relaxed);
                 entry.set(own);
                 Some(entry)
-            })?
+            })
         };
         let entry = enter().or_else(|| {
             shared.drop_dead(own);
@@ -194,11 +195,11 @@ impl Account {
         self.entry.has_left.store(0, Ordering::Relaxed);
     }
 
-    /// Returns the place of a device with this limit.
+    /// Returns the place of a device with this limit. Waits for the lock however long that takes.
     pub(super) fn place(&self, identifier: [u8; 16], limit: u64) -> Option<usize> {
         let wanted = halves(identifier);
         let places = &self.shared.places;
-        let found = self.shared.lock.locked(|| {
+        let found = self.shared.lock.locked_at_last(|| {
             places.iter().position(|place| place.is_of(wanted)).or_else(|| {
                 let free = places.iter().position(|it| it.is_taken.load(Ordering::Relaxed) == 0)?;
                 let place = places.get(free)?;
@@ -206,7 +207,7 @@ impl Account {
                 place.is_taken.store(1, Ordering::Release);
                 Some(free)
             })
-        })??;
+        })?;
         places.get(found)?.limit.store(limit, Ordering::Relaxed);
         Some(found)
     }
@@ -273,7 +274,9 @@ impl Account {
     pub(super) fn set(&self, place: usize, kind: Kind, bytes: u64) {
         let Some(word) = self.own_word(place, kind) else { return };
         if word.swap(bytes, Ordering::Relaxed) < bytes {
-            self.note_peak(place, self.sum(place));
+            // What is pending may be in the measured figures already.
+            let pending = self.shared.sum_of(place, |kind| kind == Kind::Pending as usize);
+            self.note_peak(place, self.sum(place).saturating_sub(pending));
         }
     }
 
@@ -290,7 +293,7 @@ impl Account {
         words.fold(0, |sum, bytes| sum.saturating_add(bytes.load(Ordering::Relaxed)))
     }
 
-    /// Returns the bytes of a kind that this process has.
+    /// Returns the bytes of a kind that this process has, for a figure that the driver measures together with it.
     pub(super) fn own(&self, place: usize, kind: Kind) -> u64 {
         self.own_word(place, kind).map_or(0, |bytes| bytes.load(Ordering::Relaxed))
     }
@@ -326,9 +329,14 @@ impl Shared {
     }
 
     fn sum(&self, place: usize) -> u64 {
-        let all = self.entries().filter(|entry| entry.counts());
-        let bytes = all.filter_map(|entry| entry.used.get(place)).flatten();
-        bytes.fold(0, |sum, bytes| sum.saturating_add(bytes.load(Ordering::Relaxed)))
+        self.sum_of(place, |_| true)
+    }
+
+    /// Returns the bytes of some kinds that all processes use, also those that were killed.
+    fn sum_of(&self, place: usize, is_wanted: impl Fn(usize) -> bool) -> u64 {
+        let all = self.entries().filter(|entry| entry.counts()).filter_map(|entry| entry.used.get(place));
+        let bytes = all.flat_map(|kinds| kinds.iter().enumerate()).filter(|it| is_wanted(it.0));
+        bytes.fold(0, |sum, it| sum.saturating_add(it.1.load(Ordering::Relaxed)))
     }
 
     /// Drops the entries of processes that have ended. Returns `true` if there were some.
@@ -336,18 +344,18 @@ impl Shared {
         // The system is asked without the lock: it is slow.
         let dead = |entry: &Entry| entry.process().filter(|process| process.has_ended(own));
         let dead: Vec<_> = self.entries().filter_map(|entry| Some((entry, dead(entry)?))).collect();
-        let dropped = dead.iter().filter(|(entry, process)| {
-            let drop = || {
+        if dead.is_empty() {
+            return false;
+        }
+        let drop = || {
+            for (entry, process) in &dead {
                 // Meanwhile it may belong to another process.
-                let is_same = entry.process() == Some(*process);
-                if is_same {
+                if entry.process() == Some(*process) {
                     entry.set(Process { number: 0, start: 0, namespace: 0 });
                 }
-                is_same
-            };
-            self.lock.locked(drop) == Some(true)
-        });
-        dropped.count() > 0
+            }
+        };
+        self.lock.locked(drop).is_some()
     }
 
     /// Maps the file. `None` if that is not possible.

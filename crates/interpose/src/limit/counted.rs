@@ -177,7 +177,8 @@ impl Change {
 /// The places of the change are null, or valid once the call has succeeded.
 pub(crate) unsafe fn counted(change: Change, door: Door, real: impl Fn() -> Code) -> Code {
     let Some(state) = state() else { return real() };
-    let _changing = Changing::begin(state);
+    // Calls that may wait for the device make and end nothing.
+    let _changing = (!matches!(change, Change::Measures)).then(|| state.rest.change());
     match change {
         // SAFETY: the caller's promise.
         Change::Makes(made) => unsafe { state.make(made, door, real) },
@@ -210,28 +211,12 @@ pub(crate) unsafe fn counted(change: Change, door: Door, real: impl Fn() -> Code
                 let gone = state.owned().end_all(is_gone);
                 gone.into_iter().for_each(|object| state.give(object));
                 state.measure_all();
-                state.measure_rest_of_all();
+                state.measure_rest();
             })
         }
         // The other changes are noted once the call has succeeded.
         // SAFETY: the caller's promise.
         later => state.after(real(), || unsafe { state.settle(later, door) }),
-    }
-}
-
-/// A call in progress that changes memory.
-struct Changing(&'static State);
-
-impl Changing {
-    fn begin(state: &'static State) -> Self {
-        state.changing.fetch_add(1, Ordering::Relaxed);
-        Self(state)
-    }
-}
-
-impl Drop for Changing {
-    fn drop(&mut self) {
-        self.0.changing.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -270,7 +255,7 @@ impl State {
                 let Some(device) = ask::context_device() else { return };
                 let Some(Limited { place, bytes }) = self.limited(device) else { return };
                 self.measure(device);
-                self.measure_rest(device, place, false);
+                self.rest.measure(&self.account, device, place, false);
                 let left = bytes.saturating_sub(self.account.used(place));
                 // SAFETY: the caller's promise.
                 unsafe { lower(free, left) };
@@ -322,11 +307,16 @@ impl State {
 
     /// Ends holders of memory. They are taken before the call: from then on the driver may give their keys out again.
     fn end(&self, keys: &[Key], real: impl Fn() -> Code) -> Code {
-        let taken: Vec<_> = {
+        let (taken, unmeasured) = {
             let mut owned = self.owned();
-            keys.iter().filter_map(|key| Some((*key, owned.take(*key)?))).collect()
+            let taken: Vec<_> = keys.iter().filter_map(|key| Some((*key, owned.take(*key)?))).collect();
+            let at = |key: &Key| if let Key::Address(at) = key { owned.unmeasured.remove(at) } else { None };
+            (taken, keys.iter().find_map(at))
         };
         let code = real();
+        if let (Some((place, bytes)), Code::SUCCESS) = (unmeasured, code) {
+            self.account.give(place, Kind::CudaPool, bytes);
+        }
         for (key, holder) in taken {
             let mut owned = self.owned();
             if code != Code::SUCCESS {
@@ -337,7 +327,7 @@ impl State {
         }
         self.measure_all();
         if keys.iter().any(|key| matches!(key, Key::Module(_))) {
-            self.measure_rest_of_all();
+            self.measure_rest();
         }
         code
     }
@@ -358,18 +348,7 @@ impl State {
     fn end_context(&self, context: Context) {
         let gone = self.owned().end_all(|it| it.context == Some(context));
         gone.into_iter().for_each(|object| self.give(object));
-        self.measure_rest_of_all();
-    }
-
-    /// NVML is asked anew about each device that it was asked about.
-    fn measure_rest_of_all(&self) {
-        for (device, rest) in (0..).zip(&self.rest) {
-            if rest.asked.load(Ordering::Relaxed) > 0
-                && let Some(Limited { place, .. }) = self.limited(device)
-            {
-                self.measure_rest(device, place, true);
-            }
-        }
+        self.measure_rest();
     }
 
     /// Allocates from a pool of CUDA's. In a capture, this adds a node to the capture's graph.
@@ -415,20 +394,24 @@ impl State {
         }
         // The bytes count as they are until the next measurement.
         self.account.settle(place, Kind::CudaPool, fresh);
+        // SAFETY: the caller's promise.
+        let Some(made) = (unsafe { read(at) }) else { return code };
+        self.owned().unmeasured.insert(made, (place, fresh));
         self.measure(device);
         // A pool takes more than it is asked for, and what was idle may not have fitted.
-        // SAFETY: the caller's promise.
-        let made = if self.account.sum(place) > limit { unsafe { read(at) } } else { None };
-        match made {
-            Some(made) if ask::free_on(made, stream) => {
-                ask::wait_for(stream);
-                ask::trim_pool(pool);
-                self.measure(device);
-                refused::set(Some((device, bytes)));
-                Code::OUT_OF_MEMORY
-            }
-            _ => code,
+        if self.account.sum(place) <= limit || !ask::free_on(made, stream) {
+            return code;
         }
+        let unmeasured = self.owned().unmeasured.remove(&made);
+        unmeasured.into_iter().for_each(|(place, bytes)| self.account.give(place, Kind::CudaPool, bytes));
+        // A wait makes captures invalid.
+        capturing::while_none(|| {
+            ask::wait_for(stream);
+            ask::trim_pool(pool);
+        });
+        self.measure(device);
+        refused::set(Some((device, bytes)));
+        Code::OUT_OF_MEMORY
     }
 
     /// Returns the bytes of a pool that no allocation has. 0 while a stream captures: the question makes a capture
@@ -472,10 +455,8 @@ impl State {
     unsafe fn load(&self, module: *const usize, real: impl Fn() -> Code) -> Code {
         let limited = ask::context_device().and_then(|device| Some((device, self.limited(device)?)));
         let Some((device, Limited { place, .. })) = limited.filter(|_| !capturing::may_be()) else { return real() };
-        if self.measure_rest(device, place, false) {
-            return self.after(real(), || {
-                self.measure_rest(device, place, true);
-            });
+        if self.rest.measure(&self.account, device, place, false) {
+            return self.after(real(), || self.measure_rest());
         }
         // It becomes less by memory that is not in the account.
         let apart = || Some(ask::free_bytes()?.saturating_add(self.account.sum(place)));

@@ -14,7 +14,8 @@
 //! | `counted` | the changes, and a call with its change |
 //! | `arrays` | the sizes of arrays |
 //! | `nvml` | the answers of NVML, a library of its own |
-//! | `own_use` | what NVML says that this process uses |
+//! | `nvml_use` | what NVML says that this process uses |
+//! | `rest` | what the process uses beyond all that is counted |
 //! | `refused` | the message about a refused allocation, and the report to the command |
 //!
 //! CUDA's own pools and graphs decide themselves when they take memory and give it back. The driver says how much they
@@ -25,15 +26,15 @@ mod amounts;
 pub(crate) mod arrays;
 mod counted;
 pub(crate) mod nvml;
-mod own_use;
+mod nvml_use;
 mod owned;
 mod process;
 pub(crate) mod refused;
+mod rest;
 mod shared_lock;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use millpond_driver::cuda::abi::pool::attribute;
 use millpond_driver::locks::{Guard, InDriver, Mutex, RwLock, lock, read};
@@ -47,11 +48,11 @@ pub(crate) use owned::Key;
 use crate::abi::Pool;
 use crate::once::Once;
 use crate::signals::{self, End, Who};
-use crate::{ask, capturing, mode};
+use crate::{ask, capturing, mode, report};
 use account::{Account, Shared};
 use amounts::DEVICES_MAX;
-use own_use::{Nvml, NvmlDevice};
 use owned::{Object, Owned};
+use rest::Rest;
 
 /// The limit of a device.
 #[derive(Clone, Copy, Debug)]
@@ -60,18 +61,6 @@ struct Limited {
     place: usize,
     bytes: u64,
 }
-
-/// What NVML was asked of a device.
-#[derive(Debug, Default)]
-struct Rest {
-    /// `None` if NVML does not know the device.
-    device: OnceLock<Option<NvmlDevice>>,
-    /// The time of the last question, in milliseconds after the begin; 0 if there was none.
-    asked: AtomicU64,
-}
-
-/// NVML is asked at most once in this time, unless something has ended or was loaded. A question takes some 50 us.
-const QUESTIONS: Duration = Duration::from_millis(100);
 
 /// The state of a process.
 struct State {
@@ -85,11 +74,7 @@ struct State {
     measured: AtomicU64,
     /// `true` once a graph may have memory.
     has_nodes: AtomicBool,
-    nvml: OnceLock<Option<Nvml>>,
-    rest: [Rest; DEVICES_MAX],
-    /// The number of calls in progress that change memory.
-    changing: AtomicU64,
-    begun: Instant,
+    rest: Rest,
     refused: AtomicU64,
 }
 
@@ -107,6 +92,7 @@ static MAP: extern "C" fn() = map;
 
 #[cfg_attr(test, expect(dead_code, reason = "it is called by the loader"))]
 extern "C" fn map() {
+    report::find();
     if let Some(limit) = mode::limit() {
         FILE.get_or_init(|| Shared::map(&limit.account));
     }
@@ -121,7 +107,13 @@ pub(crate) fn is_on() -> bool {
 /// Returns the state, if there is a limit.
 fn state() -> Option<&'static State> {
     let limit = mode::limit()?;
-    STATE.get().or_else(|| STATE.get_or_make(|| begin(limit)))
+    let known = STATE.get();
+    if let Some(state) = known.filter(|state| state.account.is_of_this_process()) {
+        return Some(state);
+    }
+    // A process may also be forked without the handlers of forks.
+    known.into_iter().for_each(|state| STATE.forget_this(state));
+    STATE.get_or_make(|| begin(limit))
 }
 
 fn begin(limit: &mode::Limit) -> Option<State> {
@@ -138,10 +130,7 @@ fn begin(limit: &mode::Limit) -> Option<State> {
         limits: [const { OnceLock::new() }; DEVICES_MAX],
         measured: AtomicU64::new(0),
         has_nodes: AtomicBool::new(false),
-        nvml: OnceLock::new(),
-        rest: [const { Rest { device: OnceLock::new(), asked: AtomicU64::new(0) } }; DEVICES_MAX],
-        changing: AtomicU64::new(0),
-        begun: Instant::now(),
+        rest: Rest::new(),
         refused: AtomicU64::new(0),
     })
 }
@@ -199,9 +188,17 @@ impl State {
 
     /// Counts memory that is about to be made. Returns `false` if that would pass the limit.
     fn take(&self, device: i32, limited: Limited, kind: Kind, bytes: u64) -> bool {
+        let Limited { place, bytes: limit } = limited;
         self.measure(device);
-        self.measure_rest(device, limited.place, false);
-        let is_within = bytes == 0 || self.account.take(limited.place, limited.bytes, kind, bytes);
+        let take = |now| {
+            let is_known = self.rest.measure(&self.account, device, place, now);
+            (bytes == 0 || self.account.take(place, limit, kind, bytes), is_known)
+        };
+        // What NVML said may be of an earlier time.
+        let is_within = match take(false) {
+            (false, true) => take(true).0,
+            (is_within, _) => is_within,
+        };
         refused::set((!is_within).then_some((device, bytes)));
         is_within
     }
@@ -227,40 +224,29 @@ impl State {
         }
         let Some(Limited { place, .. }) = self.limited(device) else { return };
         let has_nodes = self.has_nodes.load(Ordering::Relaxed);
+        let pending = self.account.own(place, Kind::Pending);
         let measured = capturing::while_none(|| {
             let drawn = read(&self.drawn);
             let pools = drawn.iter().filter(|it| it.1 == device);
-            let reserved = pools.filter_map(|it| ask::pool_bytes(it.0, attribute::RESERVED)).sum();
+            let reserved: u64 = pools.filter_map(|it| ask::pool_bytes(it.0, attribute::RESERVED)).sum();
             drop(drawn);
             (reserved, if has_nodes { ask::graph_bytes_of(device) } else { None })
         });
         if let Some((of_pools, of_graphs)) = measured {
-            self.account.set(place, Kind::CudaPool, of_pools);
+            self.owned().unmeasured.retain(|_, it| it.0 != place);
+            // Pools may have taken already what is pending.
+            self.account.set(place, Kind::CudaPool, of_pools.saturating_sub(pending));
             of_graphs.into_iter().for_each(|bytes| self.account.set(place, Kind::Graph, bytes));
         }
     }
 
-    /// Takes over what NVML says that the process uses of a device beyond all that is counted: contexts, kernels and
-    /// the driver's rounding. Returns `false` if NVML does not know.
-    fn measure_rest(&self, device: i32, place: usize, now: bool) -> bool {
-        let Some(rest) = usize::try_from(device).ok().and_then(|device| self.rest.get(device)) else { return false };
-        let time = self.begun.elapsed().as_millis() as u64 + QUESTIONS.as_millis() as u64;
-        let last = rest.asked.load(Ordering::Relaxed);
-        if !now && time - last < QUESTIONS.as_millis() as u64 {
-            return true;
+    /// NVML is asked anew about each device that it was asked about.
+    fn measure_rest(&self) {
+        for device in self.rest.asked() {
+            if let Some(Limited { place, .. }) = self.limited(device) {
+                self.rest.measure(&self.account, device, place, true);
+            }
         }
-        rest.asked.store(time, Ordering::Relaxed);
-        let Some(nvml) = self.nvml.get_or_init(Nvml::load) else { return false };
-        let find = || nvml.device(ask::uuid_of(device)?);
-        let Some(known) = *rest.device.get_or_init(find) else { return false };
-        let counted = self.account.in_nvml(place);
-        let used = nvml.used(known);
-        let measured = used.map(|used| used.saturating_sub(counted));
-        // Beside calls in progress, memory may be counted that NVML does not see yet, or not any more.
-        let is_alone = self.changing.load(Ordering::Relaxed) <= 1 && self.account.in_nvml(place) == counted;
-        let least = if is_alone { 0 } else { self.account.own(place, Kind::Rest) };
-        self.account.set(place, Kind::Rest, measured.unwrap_or(0).max(least));
-        used.is_some()
     }
 
     fn measure_all(&self) {

@@ -15,6 +15,9 @@ const INSUFFICIENT_SIZE: c_int = 7;
 /// `NVML_VALUE_NOT_AVAILABLE`
 const NOT_AVAILABLE: u64 = u64::MAX;
 
+/// More processes than a device can have.
+const PROCESSES_MAX: usize = 1 << 16;
+
 /// `nvmlProcessInfo_t`
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -70,8 +73,9 @@ impl Nvml {
         (code == SUCCESS).then(|| NvmlDevice(device.expose_provenance()))
     }
 
-    /// Returns the bytes that this process uses of a device.
-    pub(super) fn used(&self, device: NvmlDevice) -> Option<u64> {
+    /// Returns the bytes that this process uses of a device, or `Some(None)` if NVML does not know the process. `None`
+    /// if NVML does not answer.
+    pub(super) fn used(&self, device: NvmlDevice) -> Option<Option<u64>> {
         let device = std::ptr::with_exposed_provenance_mut(device.0);
         let mut list = vec![MaybeUninit::<ProcessInfo>::uninit(); 64];
         loop {
@@ -81,10 +85,10 @@ impl Nvml {
                 SUCCESS => {
                     // SAFETY: NVML has written this many.
                     let all = list.get(..count as usize)?.iter().map(|it| unsafe { it.assume_init() });
-                    let own = std::process::id();
-                    return all.filter(|it| it.process == own && it.used != NOT_AVAILABLE).map(|it| it.used).max();
+                    let own = all.filter(|it| it.process == std::process::id()).map(|it| it.used).max();
+                    return (own != Some(NOT_AVAILABLE)).then_some(own);
                 }
-                INSUFFICIENT_SIZE if count as usize > list.len() => {
+                INSUFFICIENT_SIZE if (list.len()..PROCESSES_MAX).contains(&(count as usize)) => {
                     list.resize(count as usize + 8, MaybeUninit::uninit());
                 }
                 _ => return None,

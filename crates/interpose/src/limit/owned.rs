@@ -53,6 +53,8 @@ pub(super) struct Owned {
     /// Each object with the number of its holders.
     objects: FxHashMap<u64, (Object, u64)>,
     holders: BTreeMap<Key, Holder>,
+    /// Memory of CUDA's pools that was allocated since they were measured: its device's place, and its bytes.
+    pub(super) unmeasured: FxHashMap<u64, (usize, u64)>,
     /// The device of each pool that was made.
     pub(super) pools: FxHashMap<Pool, Option<i32>>,
 }

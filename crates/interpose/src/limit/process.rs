@@ -9,21 +9,24 @@ pub(super) struct Process {
     pub(super) number: u32,
     /// The time of its start, in the system's ticks; 0 if it is not known.
     pub(super) start: u64,
-    /// The number of its namespace; 0 if it is not known.
+    /// Its namespaces of process numbers and of times; 0 if the system does not say what it knows of processes there.
     pub(super) namespace: u64,
 }
 
 impl Process {
     pub(super) fn own() -> Self {
         let number = std::process::id();
-        let namespace = fs::metadata("/proc/self/ns/pid").map_or(0, |it| it.ino());
+        // `/proc` may be that of another namespace, with other numbers.
+        let is_seen = fs::read_link("/proc/self").is_ok_and(|it| it.as_os_str() == &*number.to_string());
+        let inode = |kind: &str| fs::metadata(format!("/proc/self/ns/{kind}")).map_or(0, |it| it.ino());
+        let namespace = if is_seen { inode("pid") ^ inode("time").rotate_left(32) } else { 0 };
         Self { number, start: state_of(number).map_or(0, |it| it.start), namespace }
     }
 
-    /// Returns `true` if the process has ended. Nothing is known of a process of another namespace: it has another
-    /// number there.
+    /// Returns `true` if the process has ended. Nothing is known of a process of other namespaces: it has another
+    /// number and another start there.
     pub(super) fn has_ended(self, own: Process) -> bool {
-        if self == own || self.namespace != own.namespace {
+        if self == own || self.namespace != own.namespace || own.namespace == 0 {
             return false;
         }
         match state_of(self.number) {

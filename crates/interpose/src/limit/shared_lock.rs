@@ -6,6 +6,8 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use millpond_driver::output::say;
+
 /// The longest time to wait for the lock. A holder takes microseconds, unless it is stopped.
 pub(super) const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(300) } else { Duration::from_secs(10) };
 
@@ -50,6 +52,31 @@ impl SharedLock {
     ///
     /// A holder may have died anywhere in its `act`: what the lock protects must be right after each store.
     pub(super) fn locked<R>(&self, act: impl FnOnce() -> R) -> Option<R> {
+        self.lock().then(|| {
+            let done = act();
+            // SAFETY: this thread has the lock.
+            unsafe { libc::pthread_mutex_unlock(self.mutex.get().cast()) };
+            done
+        })
+    }
+
+    /// As [`locked`](Self::locked), but waits however long that takes.
+    pub(super) fn locked_at_last<R>(&self, mut act: impl FnMut() -> R) -> R {
+        loop {
+            if let Some(done) = self.locked(&mut act) {
+                return done;
+            }
+            static SAID: AtomicBool = AtomicBool::new(false);
+            if !SAID.swap(true, Ordering::Relaxed) {
+                say(
+                    "millpond: the accounting file of the limit is locked by a process that is stopped: this one waits",
+                );
+            }
+        }
+    }
+
+    /// Takes the lock. Returns `false` if that takes longer than [`PATIENCE`].
+    fn lock(&self) -> bool {
         let mutex = self.mutex.get().cast::<libc::pthread_mutex_t>();
         // SAFETY: a structure of numbers, for which 0 is a value.
         let mut until: libc::timespec = unsafe { std::mem::zeroed() };
@@ -60,17 +87,11 @@ impl SharedLock {
         until.tv_nsec = nanos % 1_000_000_000;
         // SAFETY: `prepare` has initialised it, and it is never destroyed.
         match unsafe { libc::pthread_mutex_timedlock(mutex, &raw const until) } {
-            0 => {}
-            libc::EOWNERDEAD => {
-                // SAFETY: this thread has the lock.
-                unsafe { libc::pthread_mutex_consistent(mutex) };
-            }
-            _ => return None,
+            0 => true,
+            // SAFETY: this thread has the lock.
+            libc::EOWNERDEAD => unsafe { libc::pthread_mutex_consistent(mutex) == 0 },
+            _ => false,
         }
-        let done = act();
-        // SAFETY: as above.
-        unsafe { libc::pthread_mutex_unlock(mutex) };
-        Some(done)
     }
 }
 
@@ -117,8 +138,11 @@ mod tests {
             });
             is_held.recv().unwrap();
             assert_eq!(lock.locked(|| unreachable!("the lock is held") as ()), None);
+            let waiting = scope.spawn(|| lock.locked_at_last(|| 4));
+            thread::sleep(PATIENCE + PATIENCE / 2);
+            assert!(!waiting.is_finished());
             end.send(()).unwrap();
-            assert_eq!(holder.join().unwrap(), Some(()));
+            assert_eq!((holder.join().unwrap(), waiting.join().unwrap()), (Some(()), 4));
         });
         assert_eq!(lock.locked(|| 3), Some(3));
     }

@@ -7,15 +7,16 @@ use millpond_driver::locks::{Guard, Leaf, Mutex, lock};
 
 use millpond_driver::cuda::change_capture;
 
-use crate::abi::{Code, Stream};
+use crate::abi::{Code, Context, Stream};
 use crate::ask;
 use crate::capturing::{self, may_be};
 use crate::session::At;
 
-/// The streams that began the captures. Other streams only take part, and may be destroyed before the end.
-static ORIGINS: Mutex<Leaf, Vec<Stream>> = Mutex::new(Vec::new());
+/// The streams that began the captures, with their contexts. Other streams only take part, and may be destroyed before
+/// the end.
+static ORIGINS: Mutex<Leaf, Vec<(Stream, Context)>> = Mutex::new(Vec::new());
 
-fn origins() -> Guard<'static, Vec<Stream>> {
+fn origins() -> Guard<'static, Vec<(Stream, Context)>> {
     lock(&ORIGINS)
 }
 
@@ -37,10 +38,13 @@ pub(super) fn named(at: &At, stream: Stream) -> Stream {
 
 /// Begins a capture. It is counted before it can be seen.
 pub(crate) fn begin(at: &At, stream: Stream, real: impl Fn() -> Code + Copy) -> Code {
+    let stream = named(at, stream);
+    let of_stream = if stream.0 <= Stream::PER_THREAD.0 { None } else { ask::context_of(stream) };
+    let context = of_stream.or_else(ask::current_context).unwrap_or_default();
     capturing::begin();
     let code = change_capture(real);
     match code {
-        Code::SUCCESS => origins().push(named(at, stream)),
+        Code::SUCCESS => origins().push((stream, context)),
         _ => capturing::end(),
     }
     code
@@ -49,7 +53,7 @@ pub(crate) fn begin(at: &At, stream: Stream, real: impl Fn() -> Code + Copy) -> 
 /// Prepares for the destruction of a stream: a capture that began on it is given up, so that an event can be recorded
 /// on it for the last time. A capture that it only takes part in goes on without it.
 pub(super) fn give_up(stream: Stream) {
-    if may_be() && origins().contains(&stream) && ask::is_capturing(stream) {
+    if may_be() && origins().iter().any(|it| it.0 == stream) && ask::is_capturing(stream) {
         ending(stream, || ask::give_capture_up(stream));
     }
 }
@@ -59,11 +63,19 @@ pub(crate) fn end(at: &At, stream: Stream, real: impl Fn() -> Code + Copy) -> Co
     ending(named(at, stream), real)
 }
 
+/// Notes that a context has ended, and its captures with it.
+pub(super) fn lose(context: Context) {
+    let mut origins = origins();
+    let gone = origins.extract_if(.., |origin| origin.1 == context).count();
+    drop(origins);
+    (0..gone).for_each(|_| capturing::end());
+}
+
 fn ending<R>(stream: Stream, end: impl FnOnce() -> R) -> R {
     let was = ask::capture_status(stream) == Some(true);
     let answer = change_capture(end);
     if was && ask::capture_status(stream) == Some(false) {
-        origins().retain(|origin| *origin != stream);
+        origins().retain(|origin| origin.0 != stream);
         capturing::end();
     }
     answer

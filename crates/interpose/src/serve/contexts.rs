@@ -3,9 +3,9 @@
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
-use super::{devices, is_ours, live, pools};
+use super::{captures, devices, is_ours, live, pools};
 use crate::abi::{Code, Context, Stream};
-use crate::capturing;
+use crate::{ask, capturing};
 
 /// After a synchronisation, pools give back what they reserve above their release threshold.
 pub(crate) fn synchronized(code: Code) -> Code {
@@ -32,12 +32,19 @@ pub(crate) fn destroy_stream(stream: Stream, real: impl Fn() -> Code) -> Code {
 /// `cuCtxDestroy`: its streams end. Pools' memory belongs to the device, and stays.
 pub(crate) fn destroy(context: Context, real: impl Fn() -> Code) -> Code {
     devices::close_all_of(context);
-    real()
+    let code = real();
+    if code == Code::SUCCESS {
+        captures::lose(context);
+    }
+    code
 }
 
 /// `cuDevicePrimaryCtxReset`: what was served there is gone.
-pub(crate) fn reset(code: Code, device: c_int) -> Code {
+pub(crate) fn reset(device: c_int, real: impl Fn() -> Code) -> Code {
+    let context = ask::primary_of(device);
+    let code = real();
     if code == Code::SUCCESS {
+        context.into_iter().for_each(captures::lose);
         devices::lose(device);
         live::lose(device);
         pools::lose(device);
