@@ -650,6 +650,29 @@ static void replaced_by_another(void) {
     wait(NULL);
 }
 
+static int ending_ends[2];
+
+static void end_slowly(void) {
+    tell(ending_ends);
+    usleep(500000);
+}
+
+/* What a process has counts until it has ended: CUDA frees it last. */
+static void ending(void) {
+    start(ending_ends);
+    if (fork() == 0) {
+        atexit(end_slowly);
+        begin();
+        alloc(40 * MIB);
+        exit(0);
+    }
+    wait_for(ending_ends);
+    begin();
+    left("while it ends");
+    wait(NULL);
+    left("after its end");
+}
+
 /* A process that does not see the accounting file any more shares the limit all the same. */
 static void confined(void) {
     int begun[2];
@@ -821,7 +844,7 @@ static const struct {
     {"crowd", crowd, 1},      {"ipc", ipc, 1},        {"renumbered", renumbered, 1}, {"full", full},
     {"nvml", nvml, 1},
     {"threads", threads},     {"rows", rows},         {"idle-graphs", idle_graphs}, {"confined", confined, 1},
-    {"reused", reused},       {"rest", rest},         {"beyond", beyond},       {"long-capture", long_capture},
+    {"reused", reused},       {"rest", rest},         {"beyond", beyond}, {"ending", ending, 1},       {"long-capture", long_capture},
     {"slow-capture", slow_capture}, {"forked-by-the-system", forked_by_the_system},
     {"beside", beside},       {"replaced-by-another", replaced_by_another, 1}, {"forked-early", forked_early, 1},
 };

@@ -411,6 +411,12 @@ fn the_memory_of_a_program_that_was_replaced_does_not_count() {
 }
 
 #[test]
+fn the_memory_of_a_process_counts_until_it_has_ended() {
+    let expected = ["while it ends: 24.00 of 64.00", "after its end: 64.00 of 64.00", "done"];
+    assert_output(&LIMIT, "ending", &[], &expected);
+}
+
+#[test]
 fn a_process_that_cannot_open_the_accounting_file_any_more_shares_the_limit() {
     let expected = ["cuMemAlloc(&(CUdeviceptr){0}, 25 * MIB): 2", "cuMemAlloc(&(CUdeviceptr){0}, 24 * MIB): 0"];
     assert_output(&LIMIT, "confined", &[], &[&expected[..], &["done"]].concat());

@@ -107,10 +107,16 @@ struct Entry {
     number: AtomicU64,
     start: AtomicU64,
     namespace: AtomicU64,
-    /// Not 0 if the process is about to end or to be replaced: its memory goes with it, and does not count.
-    has_left: AtomicU64,
+    /// How the process is about to leave: [`STAYS`], [`IS_REPLACED`] or [`ENDS`].
+    leaves: AtomicU64,
     used: [[AtomicU64; KINDS]; DEVICES_MAX],
 }
+
+const STAYS: u64 = 0;
+/// Another program replaces the process's. Its memory goes at once.
+const IS_REPLACED: u64 = 1;
+/// The process ends. Its memory goes with it, a while after its last call.
+const ENDS: u64 = 2;
 
 impl Entry {
     /// Returns the process; `None` if there is none.
@@ -124,14 +130,21 @@ impl Entry {
     fn set(&self, process: Process) {
         self.number.store(0, Ordering::Relaxed);
         self.used.iter().flatten().for_each(|bytes| bytes.store(0, Ordering::Relaxed));
-        self.has_left.store(0, Ordering::Relaxed);
+        self.leaves.store(STAYS, Ordering::Relaxed);
         self.start.store(process.start, Ordering::Relaxed);
         self.namespace.store(process.namespace, Ordering::Relaxed);
         self.number.store(process.number.into(), Ordering::Release);
     }
 
-    fn counts(&self) -> bool {
-        self.number.load(Ordering::Relaxed) != 0 && self.has_left.load(Ordering::Relaxed) == 0
+    /// Returns `true` if the process may have memory, as far as another one knows. The end of a process of another
+    /// namespace is not seen, so it counts no longer from its last call on.
+    fn counts(&self, own: Process) -> bool {
+        let may_have = match self.leaves.load(Ordering::Relaxed) {
+            STAYS => true,
+            ENDS => self.namespace.load(Ordering::Relaxed) == own.namespace,
+            _ => false,
+        };
+        may_have && self.number.load(Ordering::Relaxed) != 0
     }
 }
 
@@ -185,14 +198,19 @@ impl Account {
         self.own.number == std::process::id()
     }
 
-    /// Notes that this process is about to end, or that another program is about to replace it. If that fails, what the
-    /// process has counts again from its next question or allocation on.
+    /// Notes that another program is about to replace this process's. If that fails, what the process has counts again
+    /// from its next question or allocation on.
     pub(super) fn leave(&self) {
-        self.entry.has_left.store(1, Ordering::Relaxed);
+        self.entry.leaves.store(IS_REPLACED, Ordering::Relaxed);
+    }
+
+    /// Notes that this process is about to end.
+    pub(super) fn end(&self) {
+        self.entry.leaves.store(ENDS, Ordering::Relaxed);
     }
 
     fn stay(&self) {
-        self.entry.has_left.store(0, Ordering::Relaxed);
+        self.entry.leaves.store(STAYS, Ordering::Relaxed);
     }
 
     /// Returns the place of a device with this limit. Waits for the lock however long that takes.
@@ -275,7 +293,7 @@ impl Account {
         let Some(word) = self.own_word(place, kind) else { return };
         if word.swap(bytes, Ordering::Relaxed) < bytes {
             // What is pending may be in the measured figures already.
-            let pending = self.shared.sum_of(place, |kind| kind == Kind::Pending as usize);
+            let pending = self.shared.sum_of(place, self.own, |kind| kind == Kind::Pending as usize);
             self.note_peak(place, self.sum(place).saturating_sub(pending));
         }
     }
@@ -300,13 +318,13 @@ impl Account {
 
     /// Returns the bytes that all processes use, also those that were killed.
     pub(super) fn sum(&self, place: usize) -> u64 {
-        self.shared.sum(place)
+        self.shared.sum_of(place, self.own, |_| true)
     }
 
     /// Returns the bytes by kind: of all processes, and of those other than this one.
     pub(super) fn by_kind(&self, place: usize) -> (ByKind, u64) {
         let (mut sums, mut others) = (ByKind::default(), 0_u64);
-        for entry in self.shared.entries().filter(|entry| entry.counts()) {
+        for entry in self.shared.entries().filter(|entry| entry.counts(self.own)) {
             let used = entry.used.get(place).into_iter().flatten().map(|bytes| bytes.load(Ordering::Relaxed));
             let is_other = !std::ptr::eq(entry, self.entry);
             for (sum, bytes) in sums.iter_mut().zip(used) {
@@ -328,13 +346,9 @@ impl Shared {
         self.entries.iter().take(self.fresh.load(Ordering::Relaxed))
     }
 
-    fn sum(&self, place: usize) -> u64 {
-        self.sum_of(place, |_| true)
-    }
-
     /// Returns the bytes of some kinds that all processes use, also those that were killed.
-    fn sum_of(&self, place: usize, is_wanted: impl Fn(usize) -> bool) -> u64 {
-        let all = self.entries().filter(|entry| entry.counts()).filter_map(|entry| entry.used.get(place));
+    fn sum_of(&self, place: usize, own: Process, is_wanted: impl Fn(usize) -> bool) -> u64 {
+        let all = self.entries().filter(|entry| entry.counts(own)).filter_map(|entry| entry.used.get(place));
         let bytes = all.flat_map(|kinds| kinds.iter().enumerate()).filter(|it| is_wanted(it.0));
         bytes.fold(0, |sum, it| sum.saturating_add(it.1.load(Ordering::Relaxed)))
     }
@@ -473,12 +487,16 @@ mod tests {
         let account = account();
         let other = add(&account, Process { namespace: here() + 1, ..ended() });
         assert!(account.take(0, 20, Kind::Memory, 10) && !account.take(0, 20, Kind::Memory, 1));
-        other.has_left.store(1, Ordering::Relaxed);
+        other.leaves.store(ENDS, Ordering::Relaxed);
+        assert_eq!(account.used(0), 10, "its end will not be seen");
+        other.leaves.store(IS_REPLACED, Ordering::Relaxed);
         assert_eq!(account.used(0), 10);
         account.leave();
         assert_eq!((account.sum(0), account.by_kind(0).1), (0, 0));
         assert!(!account.take(0, 20, Kind::Memory, 11), "its program was not replaced");
         assert_eq!(account.used(0), 10);
+        account.end();
+        assert_eq!(account.sum(0), 10, "its memory is there until it has ended");
     }
 
     #[test]
@@ -510,7 +528,7 @@ mod tests {
         fs::remove_file(path).unwrap();
         let account = Account::enter(one).unwrap();
         account.add(0, Kind::Memory, 5);
-        assert_eq!(other.sum(0), 5);
+        assert_eq!(other.sum_of(0, account.own, |_| true), 5);
         // This process has an entry: it begins anew.
         assert_eq!(Account::enter(other).unwrap().used(0), 0);
     }

@@ -146,14 +146,14 @@ fn forget() {
     STATE.forget();
 }
 
-/// The memory ends with the process, or with its program.
+/// The memory ends with the program that is replaced.
 fn leave() {
     current().into_iter().for_each(|state| state.account.leave());
 }
 
 fn finish() {
     refused::report();
-    leave();
+    current().into_iter().for_each(|state| state.account.end());
 }
 
 /// Makes CUDA's pools and graphs give back what the process does not use. No stream captures.

@@ -15,7 +15,7 @@ use crate::{ask, capturing};
 
 /// NVML is asked at most once in this time, unless something has ended or was loaded. A question takes some 50 us.
 const QUESTIONS: Duration = Duration::from_millis(100);
-/// The time until the next question, where other threads were changing memory.
+/// The time until the next question, where other threads were changing memory, or the process has no context yet.
 const AGAIN: Duration = Duration::from_millis(5);
 
 /// See the module.
@@ -89,6 +89,9 @@ impl Rest {
         let Some(known) = *asked.device.get_or_init(find) else { return false };
         let counted = account.in_nvml(place);
         let Some(used) = nvml.used(known) else { return is_known() };
+        if used.is_none() && !is_known() && time < QUESTIONS * 100 {
+            ask_again(AGAIN);
+        }
         let is_alone = self.changing.load(Ordering::SeqCst) <= 1 && account.in_nvml(place) == counted;
         let was_known = if used.is_some() { asked.is_known.swap(true, Ordering::Relaxed) } else { is_known() };
         if is_alone || !was_known {
