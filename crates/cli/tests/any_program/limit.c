@@ -208,6 +208,18 @@ static void reused(void) {
     left("full");
 }
 
+/* Where others pass the limit, a pool still serves from what is idle in it. */
+static void over(void) {
+    CUdeviceptr at;
+    MUST(cuMemAllocAsync(&at, 40 * MIB, s));
+    MUST(cuMemFreeAsync(at, s));
+    setenv("FAKENVML_CONTEXT_MIB", "30", 1);
+    usleep(120000);
+    left("over");
+    SAY(cuMemAllocAsync(&at, 40 * MIB, s));
+    SAY(cuMemAlloc(&at, 1));
+}
+
 /* What a process uses beyond its memory counts: its context, its kernels. */
 static void rest(void) {
     CUdeviceptr at;
@@ -844,7 +856,7 @@ static const struct {
     {"crowd", crowd, 1},      {"ipc", ipc, 1},        {"renumbered", renumbered, 1}, {"full", full},
     {"nvml", nvml, 1},
     {"threads", threads},     {"rows", rows},         {"idle-graphs", idle_graphs}, {"confined", confined, 1},
-    {"reused", reused},       {"rest", rest},         {"beyond", beyond}, {"ending", ending, 1},       {"long-capture", long_capture},
+    {"reused", reused},       {"rest", rest},         {"beyond", beyond}, {"ending", ending, 1}, {"over", over},       {"long-capture", long_capture},
     {"slow-capture", slow_capture}, {"forked-by-the-system", forked_by_the_system},
     {"beside", beside},       {"replaced-by-another", replaced_by_another, 1}, {"forked-early", forked_early, 1},
 };

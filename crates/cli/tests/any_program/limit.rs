@@ -209,6 +209,12 @@ fn a_pool_serves_from_what_is_idle_and_takes_no_more_than_the_limit() {
 }
 
 #[test]
+fn a_pool_serves_from_what_is_idle_beyond_the_limit_too() {
+    let calls = ["over: 0.00 of 64.00", "cuMemAllocAsync(&at, 40 * MIB, s): 0", "cuMemAlloc(&at, 1): 2", "done"];
+    assert_output(&BY_DRIVER, "over", &[("FAKENVML_CONTEXT_MIB", "10")], &calls);
+}
+
+#[test]
 fn a_pool_gets_the_last_free_bytes() {
     let expected = [
         "cuMemAllocAsync(&at, i == 0 ? 2 * MIB : 100 * KIB, s): 0",

@@ -378,7 +378,9 @@ impl State {
         let limited = self.limited(device).zip(pool.or_else(|| ask::pool_of(device)));
         let Some((limited @ Limited { place, bytes: limit }, pool)) = limited else { return real() };
         // The pool serves from what is idle in it, if that fits.
-        let fresh = bytes.saturating_sub(self.idle_of(pool));
+        let before = reserved_and_used(pool);
+        let idle = before.map_or(0, |(reserved, used)| reserved.saturating_sub(used));
+        let fresh = bytes.saturating_sub(idle);
         if !self.take(device, limited, Kind::Pending, fresh) {
             return Code::OUT_OF_MEMORY;
         }
@@ -399,7 +401,8 @@ impl State {
         self.owned().unmeasured.insert(made, (place, fresh));
         self.measure(device);
         // A pool takes more than it is asked for, and what was idle may not have fitted.
-        if self.account.sum(place) <= limit || !ask::free_on(made, stream) {
+        let has_grown = before.zip(reserved_and_used(pool)).is_none_or(|(before, after)| after.0 > before.0);
+        if !has_grown || self.account.sum(place) <= limit || !ask::free_on(made, stream) {
             return code;
         }
         let unmeasured = self.owned().unmeasured.remove(&made);
@@ -412,16 +415,6 @@ impl State {
         self.measure(device);
         refused::set(Some((device, bytes)));
         Code::OUT_OF_MEMORY
-    }
-
-    /// Returns the bytes of a pool that no allocation has. 0 while a stream captures: the question makes a capture
-    /// invalid.
-    fn idle_of(&self, pool: Pool) -> u64 {
-        let idle = capturing::while_none(|| {
-            let reserved = ask::pool_bytes(pool, attribute::RESERVED)?;
-            Some(reserved.saturating_sub(ask::pool_bytes(pool, attribute::USED)?))
-        });
-        idle.flatten().unwrap_or(0)
     }
 
     fn add_node(&self, node: Option<AllocNode>, real: impl Fn() -> Code) -> Code {
@@ -473,6 +466,13 @@ impl State {
         }
         code
     }
+}
+
+/// Returns the bytes that a pool has reserved, and those that allocations have. `None` while a stream captures: the
+/// question makes a capture invalid.
+fn reserved_and_used(pool: Pool) -> Option<(u64, u64)> {
+    let ask = || Some((ask::pool_bytes(pool, attribute::RESERVED)?, ask::pool_bytes(pool, attribute::USED)?));
+    capturing::while_none(ask).flatten()
 }
 
 impl Written {
