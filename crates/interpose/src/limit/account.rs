@@ -172,10 +172,15 @@ pub(super) struct Account {
 impl Account {
     /// Takes an entry of the file. `None` if there is none left. Waits for the lock however long that takes.
     pub(super) fn enter(shared: &'static Shared) -> Option<Self> {
-        let own = Process::own();
+        Self::enter_as(shared, Process::own())
+    }
+
+    fn enter_as(shared: &'static Shared, own: Process) -> Option<Self> {
         let enter = || {
             shared.lock.locked_at_last(|| {
-                let known = || shared.entries().position(|entry| entry.process() == Some(own));
+                // Where the namespace is not known, another process may have the same number.
+                let is_own = |entry: &Entry| own.namespace != 0 && entry.process() == Some(own);
+                let known = || shared.entries().position(is_own);
                 let free = || shared.entries().position(|entry| entry.process().is_none());
                 let fresh = shared.fresh.load(Ordering::Relaxed);
                 // A program that replaced another one in this process has its entry. That one's memory is gone.
@@ -480,6 +485,17 @@ mod tests {
         assert!(Account::enter(first.shared).is_none(), "all live");
         others[7].set(ended());
         assert!(std::ptr::eq(Account::enter(first.shared).unwrap().entry, others[7]));
+    }
+
+    #[test]
+    fn processes_whose_namespaces_are_not_known_share_no_entry() {
+        let first = account();
+        let unknown = Process { namespace: 0, ..first.own };
+        let enter = || Account::enter_as(first.shared, unknown).unwrap();
+        let (one, other) = (enter(), enter());
+        assert!(!std::ptr::eq(one.entry, other.entry) && !std::ptr::eq(one.entry, first.entry));
+        one.add(0, Kind::Memory, 5);
+        assert_eq!(other.used(0), 5);
     }
 
     #[test]

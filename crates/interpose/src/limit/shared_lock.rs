@@ -9,7 +9,7 @@ use std::time::Duration;
 use millpond_driver::output::say;
 
 /// The longest time to wait for the lock. A holder takes microseconds, unless it is stopped.
-pub(super) const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(300) } else { Duration::from_secs(10) };
+const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(300) } else { Duration::from_secs(10) };
 
 /// A lock between processes. Zeros are the state before [`prepare`](SharedLock::prepare).
 #[repr(C)]
