@@ -127,6 +127,11 @@ fn free_on(device: &Device, stream: Stream, at: u64) -> Result<(), Code> {
         0 => device.finish_nothing(stream)?,
         _ => drop(device.state()?.graphs.capture(stream, Action::Empty)?),
     }
+    free_known(device, at)
+}
+
+/// Frees memory, which may be of a pool.
+fn free_known(device: &Device, at: u64) -> Result<(), Code> {
     // Before the free: then another thread may get the address.
     let known = pools().take(at);
     let freed = device.free(at);
@@ -213,10 +218,7 @@ fn free_now(at: u64) -> Result<(), Code> {
     let device = known.map_or_else(current_device, Ok)?;
     device.check_unsafe()?;
     device.wait_for_all()?;
-    device.free(at)?;
-    let known = pools().take(at);
-    known.into_iter().for_each(|known| pools().freed(at, known, true));
-    Ok(())
+    free_known(&device, at)
 }
 
 exports! {
