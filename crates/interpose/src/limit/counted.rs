@@ -401,8 +401,8 @@ impl State {
         self.owned().unmeasured.insert(made, (place, fresh));
         self.measure(device);
         // A pool takes more than it is asked for, and what was idle may not have fitted.
-        let has_grown = before.zip(reserved_and_used(pool)).is_none_or(|(before, after)| after.0 > before.0);
-        if !has_grown || self.account.sum(place) <= limit || !ask::free_on(made, stream) {
+        let has_grown = || before.zip(reserved_and_used(pool)).is_none_or(|(before, after)| after.0 > before.0);
+        if self.account.sum(place) <= limit || !has_grown() || !ask::free_on(made, stream) {
             return code;
         }
         let unmeasured = self.owned().unmeasured.remove(&made);

@@ -18,6 +18,9 @@ const QUESTIONS: Duration = Duration::from_millis(100);
 /// The time until the next question, where other threads were changing memory, or the process has no context yet.
 const AGAIN: Duration = Duration::from_millis(5);
 
+/// The time in which a process gets its first context. A process that NVML still does not know may never be known.
+const FIRST: Duration = Duration::from_secs(10);
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Rest {
@@ -89,7 +92,7 @@ impl Rest {
         let Some(known) = *asked.device.get_or_init(find) else { return false };
         let counted = account.in_nvml(place);
         let Some(used) = nvml.used(known) else { return is_known() };
-        if used.is_none() && !is_known() && time < QUESTIONS * 100 {
+        if used.is_none() && !is_known() && time < FIRST {
             ask_again(AGAIN);
         }
         let is_alone = self.changing.load(Ordering::SeqCst) <= 1 && account.in_nvml(place) == counted;
