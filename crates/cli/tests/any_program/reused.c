@@ -13,24 +13,25 @@ static int is_of_host(CUdeviceptr at, size_t bytes) {
     return mmap((void *)at, bytes, PROT_READ | PROT_WRITE, how, -1, 0) == (void *)at;
 }
 
-static CUdeviceptr of_host(CUdeviceptr at, size_t bytes) {
-    if (!is_of_host(at, bytes))
-        exit(10);
-    return at;
-}
-
-static CUdeviceptr freed_and_of_host(void) {
-    CUdeviceptr at;
-    /* A thread of the driver may get the addresses first. */
+/* Returns memory of the host at addresses that `freed` allocated and freed. A thread of the driver may get them first. */
+static CUdeviceptr of_host(CUdeviceptr (*freed)(void)) {
     for (int attempt = 0; attempt < 20; attempt++) {
-        MUST(cuMemAlloc(&at, LARGE));
-        MUST(cuMemsetD8Async(at, 1, BYTES, s));
-        MUST(cuMemFree(at));
+        CUdeviceptr at = freed();
         if (is_of_host(at, LARGE))
             return at;
     }
     exit(10);
 }
+
+static CUdeviceptr freed(void) {
+    CUdeviceptr at;
+    MUST(cuMemAlloc(&at, LARGE));
+    MUST(cuMemsetD8Async(at, 1, BYTES, s));
+    MUST(cuMemFree(at));
+    return at;
+}
+
+static CUdeviceptr freed_and_of_host(void) { return of_host(freed); }
 
 static void host_side(void) {
     CUdeviceptr device = alloc(s), host = freed_and_of_host();
@@ -66,14 +67,19 @@ static void host_node(void) {
     run_graph(graph, 1, 0);
 }
 
-/* Memory is freed with its context. */
-static void host_of_context(void) {
+static CUdeviceptr freed_with_its_context(void) {
     CUcontext other;
-    CUdeviceptr at, device = alloc(s);
+    CUdeviceptr at;
     MUST(cuCtxCreate(&other, 0, 0));
     MUST(cuMemAlloc(&at, LARGE));
     MUST(cuCtxDestroy(other));
-    MUST(cuMemcpyAsync(device, of_host(at, LARGE), BYTES, s));
+    return at;
+}
+
+/* Memory is freed with its context. */
+static void host_of_context(void) {
+    CUdeviceptr device = alloc(s), at = of_host(freed_with_its_context);
+    MUST(cuMemcpyAsync(device, at, BYTES, s));
     launch(at, t);
     MUST(cuMemFreeAsync(device, s));
 }
@@ -365,20 +371,25 @@ static void pool_again(void) {
     MUST(cuMemPoolDestroy(again));
 }
 
+static CUdeviceptr freed_by_a_reset(void) {
+    CUdeviceptr at;
+    MUST(cuMemAlloc(&at, LARGE));
+    MUST(cuDevicePrimaryCtxReset(0));
+    return at;
+}
+
 /* Everything of a device's primary context is destroyed, and handles are used again. */
 static void reset(void) {
     CUgraph graph;
-    CUdeviceptr at;
     MUST(cuStreamBeginCapture(s, 2));
     alloc(s);
-    MUST(cuMemAlloc(&at, LARGE));
-    MUST(cuDevicePrimaryCtxReset(0));
+    CUdeviceptr at = of_host(freed_by_a_reset);
     MUST(cuStreamCreate(&s, 1));
     MUST(cuStreamCreate(&t, 1));
     MUST(cuEventCreate(&e, 2));
     touch = kernel_of("touch_kernel");
     CUdeviceptr a = alloc(s);
-    MUST(cuMemcpyAsync(a, of_host(at, LARGE), BYTES, s));
+    MUST(cuMemcpyAsync(a, at, BYTES, s));
     hand_over(s, t);
     launch(a, t);
     MUST(cuStreamBeginCapture(t, 0));
