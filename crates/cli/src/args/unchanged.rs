@@ -3,6 +3,8 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::ArgGroup;
+
 use super::limit::Limits;
 use super::values::file_to_write;
 
@@ -37,14 +39,14 @@ More: ",
 
 /// The arguments of `millpond run`.
 #[derive(clap::Args, Debug)]
-#[command(after_long_help = RUN_EXAMPLES)]
+#[command(after_long_help = RUN_EXAMPLES, group = ArgGroup::new("purpose").args(["report", "limit"]).multiple(true))]
 pub struct Run {
     /// Report at the end how much memory was reserved and used, and how long allocations and frees took
     #[arg(long)]
     pub report: bool,
 
-    /// Leave memory to CUDA's own pools; --report then gives their figures
-    #[arg(long, requires = "report")]
+    /// Leave memory to CUDA's own pools; --report then gives their figures, and --limit counts their memory
+    #[arg(long, requires = "purpose")]
     pub driver_pool: bool,
 
     /// The most device memory that the program and its child processes may use together: 8GiB, 50%, or 0:8GiB,1:4GiB

@@ -25,7 +25,7 @@ fn assert_output(before: &[&str], program: &str, variables: &[(&str, &str)], exp
 
 const LIMIT: [&str; 2] = ["--limit", "64MiB"];
 /// The driver's pools serve the program.
-const BY_DRIVER: [&str; 4] = ["--limit", "64MiB", "--report", "--driver-pool"];
+const BY_DRIVER: [&str; 3] = ["--limit", "64MiB", "--driver-pool"];
 
 #[test]
 fn what_a_program_asks_is_within_the_limit() {
