@@ -4,108 +4,91 @@
 
 use crate::op::Act;
 
-/// The broken rule, or the advice.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[non_exhaustive]
-pub enum Kind {
+/// Lists the kinds, each with its stable name.
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $kind:ident $name:literal,)*) => {
+        /// The broken rule, or the advice.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+        #[non_exhaustive]
+        pub enum Kind { $($(#[$doc])* $kind),* }
+
+        impl Kind {
+            /// All kinds.
+            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
+
+            /// Returns the stable name, for programs.
+            pub fn name(self) -> &'static str {
+                match self { $(Kind::$kind => $name),* }
+            }
+        }
+    };
+}
+
+kinds! {
     /// An access is not ordered after the allocation.
-    UseBeforeAlloc,
+    UseBeforeAlloc "use-before-alloc",
     /// An access comes after the free, or nothing puts it before.
-    UseAfterFree,
+    UseAfterFree "use-after-free",
     /// A free is not ordered after the allocation.
-    FreeBeforeAlloc,
+    FreeBeforeAlloc "free-before-alloc",
     /// A free is not ordered after an access.
-    FreeBeforeUse,
+    FreeBeforeUse "free-before-use",
     /// Two accesses, one of them a write, are not ordered.
-    Race,
+    Race "race",
     /// An allocation is freed again.
-    DoubleFree,
+    DoubleFree "double-free",
     /// A free names an allocation whose number belongs to a later allocation by now.
-    StaleFree,
+    StaleFree "stale-free",
     /// Memory is never freed.
-    Leak,
+    Leak "leak",
     /// A graph is launched again while memory of its last launch is not freed.
-    UnfreedLaunch,
+    UnfreedLaunch "unfreed-launch",
     /// A launch frees what the launch before left, and that free is not ordered after an access.
-    AutoFreeBeforeUse,
+    AutoFreeBeforeUse "auto-free-before-use",
     /// An instance would use addresses at which another instance's memory is live.
-    SharedAddresses,
+    SharedAddresses "shared-addresses",
     /// A stream is used after it was destroyed.
-    StreamAfterDestroy,
+    StreamAfterDestroy "stream-after-destroy",
     /// A name was never defined, or its object is gone.
-    UnknownName,
+    UnknownName "unknown-name",
     /// An event and a stream are of different devices.
-    WrongDevice,
+    WrongDevice "wrong-device",
     /// Work of a device uses memory of another device whose pool does not grant it access.
-    NoAccess,
+    NoAccess "no-access",
     /// The source and the target of a copy overlap.
-    Aliased,
+    Aliased "aliased",
     /// A pool is used after it was destroyed.
-    PoolAfterDestroy,
+    PoolAfterDestroy "pool-after-destroy",
     /// Memory or an event that cannot be shared is given to another process.
-    NotShareable,
+    NotShareable "not-shareable",
     /// Memory is freed while another process has a lease of it.
-    FreeWhileImported,
+    FreeWhileImported "free-while-imported",
     /// A side stream's captured work is not joined when the capture ends.
-    CaptureUnjoined,
+    CaptureUnjoined "capture-unjoined",
     /// A captured stream waits for an event from outside.
-    CaptureIsolation,
+    CaptureIsolation "capture-isolation",
     /// An operation that cannot be captured: a synchronisation, a query, an immediate allocation, the legacy default
     /// stream.
-    CaptureUnsupported,
+    CaptureUnsupported "capture-unsupported",
     /// An event recorded in a capture is waited for, synchronised or queried as if its work ran.
-    CapturedEvent,
+    CapturedEvent "captured-event",
     /// Two captures would be merged.
-    CaptureMerge,
+    CaptureMerge "capture-merge",
     /// Memory that belongs to no graph is freed in a capture.
-    CaptureForeignFree,
+    CaptureForeignFree "capture-foreign-free",
     /// A capture is begun, used or ended where that is not possible, or is never ended.
-    CaptureState,
+    CaptureState "capture-state",
     /// An external record or wait outside of a capture.
-    ExternalOutsideCapture,
+    ExternalOutsideCapture "external-outside-capture",
     /// A graph cannot have this node or edge.
-    GraphRefused,
+    GraphRefused "graph-refused",
     /// Advice: a wait for something that already comes before.
-    RedundantWait,
+    RedundantWait "redundant-wait",
     /// Advice: a wait for an event that orders nothing: never recorded, or not a completion.
-    EmptyWait,
+    EmptyWait "empty-wait",
 }
 
 impl Kind {
-    /// All kinds.
-    pub const ALL: &[Kind] = &[
-        Kind::UseBeforeAlloc,
-        Kind::UseAfterFree,
-        Kind::FreeBeforeAlloc,
-        Kind::FreeBeforeUse,
-        Kind::Race,
-        Kind::DoubleFree,
-        Kind::StaleFree,
-        Kind::Leak,
-        Kind::UnfreedLaunch,
-        Kind::AutoFreeBeforeUse,
-        Kind::SharedAddresses,
-        Kind::StreamAfterDestroy,
-        Kind::UnknownName,
-        Kind::WrongDevice,
-        Kind::NoAccess,
-        Kind::Aliased,
-        Kind::PoolAfterDestroy,
-        Kind::NotShareable,
-        Kind::FreeWhileImported,
-        Kind::CaptureUnjoined,
-        Kind::CaptureIsolation,
-        Kind::CaptureUnsupported,
-        Kind::CapturedEvent,
-        Kind::CaptureMerge,
-        Kind::CaptureForeignFree,
-        Kind::CaptureState,
-        Kind::ExternalOutsideCapture,
-        Kind::GraphRefused,
-        Kind::RedundantWait,
-        Kind::EmptyWait,
-    ];
-
     /// Returns the rule that an act breaks if it does not come after the allocation.
     #[inline]
     pub fn before_alloc(act: Act) -> Kind {
@@ -127,42 +110,6 @@ impl Kind {
     #[inline]
     pub fn after_free(act: Act) -> Kind {
         if act == Act::Free { Kind::DoubleFree } else { Kind::UseAfterFree }
-    }
-
-    /// Returns the stable name, for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::UseBeforeAlloc => "use-before-alloc",
-            Kind::UseAfterFree => "use-after-free",
-            Kind::FreeBeforeAlloc => "free-before-alloc",
-            Kind::FreeBeforeUse => "free-before-use",
-            Kind::Race => "race",
-            Kind::DoubleFree => "double-free",
-            Kind::StaleFree => "stale-free",
-            Kind::Leak => "leak",
-            Kind::UnfreedLaunch => "unfreed-launch",
-            Kind::AutoFreeBeforeUse => "auto-free-before-use",
-            Kind::SharedAddresses => "shared-addresses",
-            Kind::StreamAfterDestroy => "stream-after-destroy",
-            Kind::UnknownName => "unknown-name",
-            Kind::WrongDevice => "wrong-device",
-            Kind::NoAccess => "no-access",
-            Kind::Aliased => "aliased",
-            Kind::PoolAfterDestroy => "pool-after-destroy",
-            Kind::NotShareable => "not-shareable",
-            Kind::FreeWhileImported => "free-while-imported",
-            Kind::CaptureUnjoined => "capture-unjoined",
-            Kind::CaptureIsolation => "capture-isolation",
-            Kind::CaptureUnsupported => "capture-unsupported",
-            Kind::CapturedEvent => "captured-event",
-            Kind::CaptureMerge => "capture-merge",
-            Kind::CaptureForeignFree => "capture-foreign-free",
-            Kind::CaptureState => "capture-state",
-            Kind::ExternalOutsideCapture => "external-outside-capture",
-            Kind::GraphRefused => "graph-refused",
-            Kind::RedundantWait => "redundant-wait",
-            Kind::EmptyWait => "empty-wait",
-        }
     }
 
     /// Returns the kind with a name.

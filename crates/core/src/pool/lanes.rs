@@ -54,14 +54,7 @@ impl Lanes {
 
     /// Returns the lanes that have blocks.
     pub(super) fn busy(&self) -> impl Iterator<Item = u32> + '_ {
-        self.busy.iter().enumerate().flat_map(|(index, &word)| {
-            let mut rest = word;
-            std::iter::from_fn(move || {
-                let bit = (rest != 0).then(|| rest.trailing_zeros())?;
-                rest &= rest - 1;
-                Some(index as u32 * 64 + bit)
-            })
-        })
+        std::iter::successors(self.next_busy(0), |lane| self.next_busy(lane + 1))
     }
 
     /// Returns the next lane that has blocks, from `lane` on.
