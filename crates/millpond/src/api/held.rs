@@ -129,9 +129,7 @@ impl Stream {
     #[track_caller]
     pub fn free_raw(&self, memory: &RawMemory) -> Result<()> {
         match &memory.whose {
-            Whose::Life(owned) => {
-                self.shared.free::<Owned>(owned.clone(), Location::caller()).map_err(|(error, _)| error)
-            }
+            Whose::Life(owned) => self.shared.free_named(owned.clone(), Location::caller()),
             Whose::Node(name) => self.free_address(name.address),
         }
     }

@@ -155,11 +155,7 @@ impl Device {
         };
         let bytes = life.bytes;
         drop(life);
-        let mut heap = pool.lock();
-        heap.give_back(Arc::clone(allocation), Freed::after(Frontier::EMPTY));
-        heap.count_used(-(bytes as i64));
-        drop(heap);
-        pool.trim_if_destroyed();
+        pool.take_back(Arc::clone(allocation), Freed::after(Frontier::EMPTY), bytes);
         Ok(())
     }
 }

@@ -21,6 +21,7 @@ use crate::graph::Graph;
 use crate::names::count::{Count, Span};
 use crate::names::error::{Invalid, Result};
 use crate::names::statistics::PoolStatistics;
+use crate::operations::memory::Ground;
 use crate::state::access::{Read, Source, Write};
 use crate::state::aliased::Job;
 use crate::state::allocation::{Allocation, Owned};
@@ -177,20 +178,14 @@ impl Stream {
         if self.shared.free_to_cache::<true>(buffer.place(), Location::caller()) {
             return Ok(());
         }
-        let (owned, len) = buffer.into_owned();
-        let Some(owned) = owned else { return Ok(()) };
-        let refuse = |(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), len) };
-        self.shared.free_own_in_full(owned, Location::caller()).map_err(refuse)
+        self.free_in_full(buffer, Ground::Own, Location::caller())
     }
 
     /// Frees a buffer at this point of the stream. By the program's own word, this comes after everything that the
     /// program did with the buffer.
     #[inline]
     pub(crate) fn free_trusted(&self, buffer: Buffer<u8>) -> std::result::Result<(), Refused<u8>> {
-        let (owned, len) = buffer.into_owned();
-        let Some(owned) = owned else { return Ok(()) };
-        let refuse = |(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), len) };
-        self.shared.free_trusted(owned, Location::caller()).map_err(refuse)
+        self.free_in_full(buffer, Ground::Word, Location::caller())
     }
 
     /// Frees a buffer after all work so far of this stream, of the one that allocated it, and of `users`.

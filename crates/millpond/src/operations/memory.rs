@@ -11,7 +11,6 @@ use bytemuck::Pod;
 use millpond_core::check::{Act, Fault, Kind};
 use millpond_core::op::Trust;
 use millpond_driver::DriverError;
-use millpond_driver::locks::BiasedGuard;
 
 use crate::names::count::Count;
 use crate::names::error::{Error, Invalid, Nearest, Result};
@@ -24,16 +23,25 @@ use crate::state::listening::{Listening, check_free};
 use crate::state::origin::Origin;
 use crate::state::pool::PoolShared;
 use crate::state::session::Session;
-use crate::state::stream::{Mode, State, StreamShared};
-use crate::stream::buffer::{Buffer, Kept};
+use crate::state::stream::{Mode, StreamShared};
+use crate::stream::buffer::Buffer;
 use crate::stream::handle::Stream;
 use crate::stream::hot::Served;
 use crate::stream::refused::Refused;
 use crate::stream::release::not_launched;
 use crate::stream::report::Noted;
 
-/// The result of a free. The error has the reason and what was to be freed.
-pub(crate) type FreeResult = std::result::Result<(), (Error, Owned)>;
+/// The reason why a free is right.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ground {
+    /// The stream comes after everything that was done to the memory.
+    Order,
+    /// As `Order`, and all of that was done on this stream. Otherwise the free is refused.
+    Own,
+    /// The program's word, as CUDA believes it: everything that it did with the memory, on any stream, comes before the
+    /// free, though nothing of that is known here.
+    Word,
+}
 
 impl StreamShared {
     /// Allocates where the hot path did not: the cache has no block, or the stream had something to learn and the cache
@@ -71,214 +79,114 @@ impl StreamShared {
         self.alloc_slow(&mut state, pool, bytes, caller)
     }
 
-    /// Frees an allocation at this point of the stream, if that comes after its allocation and every use. `Holder` owns
-    /// it while the program's reporter is called.
-    pub(crate) fn free<Holder>(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult
-    where
-        Holder: From<Owned> + Into<Owned>,
-    {
+    /// Frees an allocation by a name that owns nothing.
+    pub(crate) fn free_named(&self, owned: Owned, caller: &'static Location<'static>) -> Result<()> {
         let mut held = Some(owned);
         self.free_to_cache::<false>(&mut held, caller);
-        held.map_or(Ok(()), |owned| self.free_in_full::<Holder>(owned, caller))
+        held.map_or(Ok(()), |owned| self.free_in_full(&owned, Ground::Order, caller))
     }
 
-    /// As [`free`](Self::free), where the hot path did not free it.
+    /// Frees an allocation at this point of the stream where the hot path did not. A violation is reported, if that is
+    /// the setting, and the free is tried again for as long as its missing edges can be added.
+    ///
+    /// # Errors
+    /// The reason why nothing is freed.
     #[cold]
     #[inline(never)]
-    pub(crate) fn free_in_full<Holder>(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult
-    where
-        Holder: From<Owned> + Into<Owned>,
-    {
-        let mut noted = Noted::default();
-        let freed = self.try_free::<false>(owned, caller, Some(&mut noted));
-        freed.or_else(|refused| self.free_again::<Holder>(refused, noted, caller))
-    }
-
-    /// As [`free_in_full`](Self::free_in_full), if everything that is known of the allocation was done on this stream.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn free_own_in_full(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
-        self.try_free::<true>(owned, caller, None)
-    }
-
-    /// As [`free`](Self::free), for a program that is trusted as CUDA trusts it: everything that it did with the
-    /// memory, on any stream, comes before this point, though nothing of that is known here.
-    #[inline]
-    pub(crate) fn free_trusted(&self, owned: Owned, caller: &'static Location<'static>) -> FreeResult {
-        let mut state = self.state.lock();
-        let Owned { allocation, generation, address } = owned;
-        match self.enter(&mut state).and_then(|mode| self.check_device(&allocation).map(|()| mode)) {
-            Ok(Mode::Live) => {}
-            stopped => {
-                return self.free_elsewhere(&mut state, stopped, Owned { allocation, generation, address }, caller);
-            }
-        }
-        let life = allocation.life();
-        if !life.is_plainly_live(&allocation, generation) {
-            drop(life);
-            return self.free_not_plain(state, Owned { allocation, generation, address }, caller, None);
-        }
-        let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), Trust::Order, caller);
-        self.put_in_cache(&mut state, Cached { allocation, seq }, rounded, bytes);
-        self.leave(&mut state);
-        Ok(())
-    }
-
-    /// Tries a refused free again, once the messages of other processes were received, and for as long as its missing
-    /// edges can be added.
-    #[cold]
-    fn free_again<Holder>(
-        &self,
-        refused: (Error, Owned),
-        mut noted: Noted,
-        caller: &'static Location<'static>,
-    ) -> FreeResult
-    where
-        Holder: From<Owned> + Into<Owned>,
-    {
-        let (mut error, mut held) = (refused.0, Holder::from(refused.1));
+    pub(crate) fn free_in_full(&self, owned: &Owned, ground: Ground, caller: &'static Location<'static>) -> Result<()> {
         let (mut is_settled, mut known) = (false, false);
         loop {
+            let mut noted = Noted::default();
+            let Err(mut error) = self.try_free(owned, ground, caller, &mut noted) else { return Ok(()) };
+            if ground != Ground::Order {
+                return Err(error);
+            }
             if error.is_foreign() && !is_settled {
-                let owned = held.into();
                 Listening::of(&owned.allocation);
-                held = owned.into();
                 is_settled = true;
             } else if noted != Noted::Anew {
-                let owned = held.into();
                 if noted == Noted::Later {
-                    self.note_refused(&error, |tracer| tracer.free_owned(&owned, Some(self.id), caller));
+                    self.note_refused(&error, |tracer| tracer.free_owned(owned, Some(self.id), caller));
                 }
-                held = owned.into();
                 if !self.add_missing_waits(&mut error, &mut known) {
-                    return Err((error, held.into()));
+                    return Err(error);
                 }
             }
-            noted = Noted::default();
-            match self.try_free::<false>(held.into(), caller, Some(&mut noted)) {
-                Ok(()) => return Ok(()),
-                Err(again) => (error, held) = (again.0, again.1.into()),
-            }
         }
     }
 
-    /// Frees the allocation, or returns why not. `noted` then says if the refusal is in the trace.
-    #[inline(never)]
-    fn try_free<const OWN: bool>(
+    /// Frees an allocation, or returns why not. `noted` then says if the refusal is in the trace.
+    fn try_free(
         &self,
-        owned: Owned,
+        owned: &Owned,
+        ground: Ground,
         caller: &'static Location<'static>,
-        noted: Option<&mut Noted>,
-    ) -> FreeResult {
-        let Owned { allocation, generation, address } = owned;
-        let mut state = self.state.lock();
-        match self.enter(&mut state).and_then(|mode| self.check_device(&allocation).map(|()| mode)) {
-            Ok(Mode::Live) => {}
-            stopped => {
-                return self.free_elsewhere(&mut state, stopped, Owned { allocation, generation, address }, caller);
-            }
-        }
-        let life = allocation.life();
-        let is_plainly_freed = life.is_plainly_freed(&allocation, generation, &state.chain);
-        if OWN && is_plainly_freed && !life.history.all_points(|point| point.chain == self.chain) {
-            let earlier = life.history.born();
-            let fault = Fault::new(Kind::FreeBeforeAlloc, earlier);
-            let later = site(Act::Free, self.id, state.op() + 1, caller);
-            let error = self.refuse(&state, &allocation, &life, fault, later);
-            drop(life);
-            return Err((error, Owned { allocation, generation, address }));
-        }
-        if !is_plainly_freed {
-            drop(life);
-            return self.free_not_plain(state, Owned { allocation, generation, address }, caller, noted);
-        }
-        let (rounded, bytes, seq) = self.end_life(&mut state, life, (&allocation, generation), Trust::None, caller);
-        self.put_in_cache(&mut state, Cached { allocation, seq }, rounded, bytes);
-        self.leave(&mut state);
-        Ok(())
-    }
-
-    /// Frees memory that cannot be freed at a point of this stream: it captures, it is closed, or the memory is another
-    /// device's.
-    #[cold]
-    #[inline(never)]
-    fn free_elsewhere(
-        &self,
-        state: &mut State,
-        stopped: Result<Mode>,
-        owned: Owned,
-        caller: &'static Location<'static>,
-    ) -> FreeResult {
-        match stopped.and_then(|_| state.counted(self.capture_free(&owned, caller))) {
-            Ok(()) => Ok(()),
-            Err(error) => Err((error, owned)),
-        }
-    }
-
-    /// Frees memory where that is not plain: memory of graphs, captures and other processes, lent memory, and memory
-    /// whose free is to be refused.
-    #[cold]
-    #[inline(never)]
-    fn free_not_plain(
-        &self,
-        mut guard: BiasedGuard<'_, State>,
-        owned: Owned,
-        caller: &'static Location<'static>,
-        noted: Option<&mut Noted>,
-    ) -> FreeResult {
+        noted: &mut Noted,
+    ) -> Result<()> {
+        let Owned { allocation, generation, .. } = owned;
+        let mut guard = self.state.lock();
         let state = &mut *guard;
-        if let Origin::Captured(_) = owned.allocation.origin {
-            let later = site(Act::Free, self.id, state.op() + 1, caller);
-            return Err((not_launched(&owned.allocation, later), owned));
+        let mode = self.enter(state)?;
+        self.check_device(allocation)?;
+        if mode == Mode::Capturing {
+            return state.counted(self.capture_free(owned, caller));
         }
-        let mut life = owned.allocation.life();
-        if life.generation != owned.generation {
-            let later = site(Act::Free, self.id, state.op() + 1, caller);
-            let error =
-                owned.allocation.stale_name(&life, owned.generation, side(owned.allocation.device, later)).into();
-            drop(life);
-            return Err((error, owned));
+        let later = site(Act::Free, self.id, state.op() + 1, caller);
+        if let Origin::Captured(_) = allocation.origin {
+            return Err(not_launched(allocation, later));
         }
+        let mut life = allocation.life();
+        if life.generation != *generation {
+            return Err(allocation.stale_name(&life, *generation, side(allocation.device, later)).into());
+        }
+        let is_plain = life.is_plainly_live(allocation, *generation);
+        let is_believed = is_plain && ground == Ground::Word;
+        let is_shared = || !life.history.all_points(|point| point.chain == self.chain);
         let checked = match life.freed.now() {
             Some(free) => Err(Fault::after_free(free, Act::Free)),
-            None => check_free(&owned.allocation, &life, &state.chain),
+            None if is_believed => Ok(()),
+            None => check_free(allocation, &life, &state.chain),
+        };
+        let checked = match checked {
+            Ok(()) if is_plain && ground == Ground::Own && is_shared() => {
+                Err(Fault::new(Kind::FreeBeforeAlloc, life.history.born()))
+            }
+            checked => checked,
         };
         if let Err(fault) = checked {
-            let later = site(Act::Free, self.id, state.op() + 1, caller);
-            let error = self.refuse(state, &owned.allocation, &life, fault, later);
-            if let Some(noted) = noted {
-                *noted = self.refused_here(state, &error, |tracer| tracer.free_owned(&owned, Some(self.id), caller));
+            let error = self.refuse(state, allocation, &life, fault, later);
+            if ground == Ground::Order {
+                *noted = self.refused_here(state, &error, |tracer| tracer.free_owned(owned, Some(self.id), caller));
             }
-            drop(life);
-            return Err((error, owned));
-        }
-        if let Origin::Pool(_) = owned.allocation.origin {
-            let was_lent = life.lent.is_some();
-            let (rounded, bytes, seq) =
-                self.end_life(state, life, (&owned.allocation, owned.generation), Trust::None, caller);
-            let Owned { allocation, .. } = owned;
-            match was_lent {
-                // Other processes may still reach it, and only the heap handles that.
-                true => self.free_to_heap(state, Cached { allocation, seq }, rounded, bytes),
-                false => self.put_in_cache(state, Cached { allocation, seq }, rounded, bytes),
-            }
-            self.leave(state);
-            return Ok(());
+            return Err(error);
         }
         let free = self.next_use(state, Act::Free, caller);
         life.freed.end(free);
         if let Some(tracer) = &self.context.tracer {
-            tracer.free((owned.allocation.id, owned.generation), self.id, Trust::None, caller);
+            let trust = if is_believed { Trust::Order } else { Trust::None };
+            tracer.free((allocation.id, *generation), self.id, trust, caller);
         }
-        if !owned.allocation.is_import() {
-            free_in_graph(&owned.allocation, life, free.point.into());
+        if let Origin::Pool(_) = allocation.origin {
+            let (rounded, bytes, was_lent) = (life.range.bytes, life.bytes, life.lent.is_some());
+            drop(life);
+            let freed = Cached { allocation: Arc::clone(allocation), seq: free.point.seq };
+            match was_lent {
+                // Other processes may still reach it, and only the heap handles that.
+                true => self.free_to_heap(state, freed, rounded, bytes),
+                false => self.put_in_cache(state, freed, rounded, bytes),
+            }
+            self.leave(state);
+            return Ok(());
+        }
+        if !allocation.is_import() {
+            free_in_graph(allocation, life, free.point.into());
             self.leave(state);
             return Ok(());
         }
         self.leave(state);
         // After the lock is released, because its exporter may have to make room for the message.
         drop(guard);
-        free_import(&owned.allocation, life, Some(free));
+        free_import(allocation, life, Some(free));
         Ok(())
     }
 
@@ -364,21 +272,27 @@ impl Stream {
                 std::mem::forget(buffer);
                 Ok(())
             }
-            false => self.free_in_full(buffer, caller),
+            false => self.free_in_full(buffer, Ground::Order, caller),
         }
     }
 
+    /// As [`free`](Self::free), where the hot path did not free it.
     #[cold]
     #[inline(never)]
-    fn free_in_full<T>(
+    pub(crate) fn free_in_full<T>(
         &self,
         buffer: Buffer<T>,
+        ground: Ground,
         caller: &'static Location<'static>,
     ) -> std::result::Result<(), Refused<T>> {
-        let (owned, count) = buffer.into_owned();
-        let Some(owned) = owned else { return Ok(()) };
-        let freed = self.shared.free_in_full::<Kept>(owned, caller);
-        freed.map_err(|(error, owned)| Refused { error, buffer: Buffer::new(Some(owned), count) })
+        // The buffer owns the memory meanwhile: if the program's reporter panics, it is dropped.
+        match buffer.owned().map_or(Ok(()), |owned| self.shared.free_in_full(owned, ground, caller)) {
+            Ok(()) => {
+                buffer.into_owned();
+                Ok(())
+            }
+            Err(error) => Err(Refused { error, buffer }),
+        }
     }
 
     /// Frees memory by its address, which may come from anywhere (CUDA: `cudaFreeAsync`). Null is allowed and has no
@@ -414,6 +328,6 @@ impl Stream {
                 shared.note_second_free(error, address, caller);
             }
         })?;
-        shared.free::<Owned>(owned, caller).map_err(|(error, _)| error)
+        shared.free_named(owned, caller)
     }
 }

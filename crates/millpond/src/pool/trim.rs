@@ -2,11 +2,15 @@
 //!
 //! The caches of streams whose lock is free are emptied first. Knows pools and the caches of streams, but no requests.
 
+use std::sync::Arc;
+
+use millpond_core::pool::Freed;
 use millpond_driver::process;
 
 use crate::clock::hosts;
 use crate::names::error::Result;
 use crate::pool::shell;
+use crate::state::allocation::Allocation;
 use crate::state::pool::{Heap, PoolShared};
 use crate::state::stream::{State, StreamShared};
 
@@ -58,6 +62,16 @@ impl PoolShared {
         if heap.exposed.is_condemned() {
             heap.destroy_exposed(&self.context);
         }
+    }
+
+    /// Takes back the block of a lifetime of `bytes` bytes that was freed outside a cache.
+    pub(crate) fn take_back(&self, allocation: Arc<Allocation>, freed: Freed<'_>, bytes: u64) {
+        let mut heap = self.lock();
+        heap.give_back(allocation, freed);
+        heap.count_used(-(bytes as i64));
+        self.destroy_exposed(&mut heap);
+        drop(heap);
+        self.trim_if_destroyed();
     }
 
     /// Returns a destroyed pool's memory to the system when allocations in it are freed.

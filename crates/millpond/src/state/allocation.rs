@@ -305,13 +305,6 @@ impl Life {
         self.lent = None;
     }
 
-    /// Returns `true` if the next operation of `chain` can free it without further checks: it is memory of a pool that
-    /// is not lent.
-    #[inline]
-    pub(crate) fn is_plainly_freed(&self, allocation: &Allocation, generation: u64, chain: &Chain) -> bool {
-        self.is_plainly_live(allocation, generation) && self.is_over_for(chain, false)
-    }
-
     /// Returns `true` if everything that was done to it comes before the next operation of `chain`. With `own`, all of
     /// it must be on that chain.
     #[inline(always)]

@@ -262,26 +262,3 @@ impl<T> View<T> {
         Write::new(Source::Named(self.named), self.span)
     }
 }
-
-/// An owned lifetime that is freed when this is dropped, also during a panic.
-pub(crate) struct Kept(Option<Owned>);
-
-impl From<Owned> for Kept {
-    fn from(owned: Owned) -> Self {
-        Self(Some(owned))
-    }
-}
-
-impl From<Kept> for Owned {
-    fn from(mut kept: Kept) -> Self {
-        kept.0.take().expect("it is taken once")
-    }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        if let Some(owned) = self.0.take() {
-            PoolShared::drop_allocation(owned);
-        }
-    }
-}

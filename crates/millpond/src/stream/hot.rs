@@ -70,9 +70,9 @@ impl StreamShared {
         let cache = state.caches.find(pool)?;
         let Cached { allocation, .. } = cache.blocks.take(rounded)?;
         cache.count.take(bytes);
-        state.chain.submit();
+        let point = state.chain.submit();
         let mut life = allocation.life();
-        life.begin(bytes, self.last_use(state, Act::Allocate, caller));
+        life.begin(bytes, Use { point, site: site(Act::Allocate, self.id, op_at(point.seq) - state.birth, caller) });
         let generation = life.generation;
         drop(life);
         if let Some(tracer) = &self.context.tracer {

@@ -10,12 +10,9 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::check::{Act, Fault, Finding, Site, Use};
-use millpond_core::ids::Seq;
-use millpond_core::op::Trust;
 use millpond_core::order::{Knows, op_at};
 use millpond_core::pool::{Freed, Frontier};
 use millpond_core::units::Range;
-use millpond_driver::locks::BiasedGuard;
 use millpond_driver::{Access, process};
 
 use crate::names::error::{Error, Invalid, Result};
@@ -30,36 +27,11 @@ use crate::state::pool::PoolShared;
 use crate::state::stream::{State, StreamShared};
 
 impl StreamShared {
-    /// Ends the lifetime of a pool's memory at this stream's next point. Returns the bytes of the block, the bytes of
-    /// the lifetime, and the position of that point.
-    #[inline(always)] // Its arguments and results stay in registers.
-    pub(crate) fn end_life(
-        &self,
-        state: &mut State,
-        mut life: BiasedGuard<'_, Life>,
-        (allocation, generation): (&Allocation, u64),
-        trust: Trust,
-        caller: &'static Location<'static>,
-    ) -> (u64, u64, Seq) {
-        let free = self.next_use(state, Act::Free, caller);
-        life.freed.end(free);
-        if let Some(tracer) = &self.context.tracer {
-            tracer.free((allocation.id, generation), self.id, trust, caller);
-        }
-        (life.range.bytes, life.bytes, free.point.seq)
-    }
-
     /// Takes the next point, for an operation that was found right.
     #[inline]
     pub(crate) fn next_use(&self, state: &mut State, act: Act, caller: &'static Location<'static>) -> Use {
-        state.chain.submit();
-        self.last_use(state, act, caller)
-    }
-
-    /// Returns the use at the last point.
-    #[inline(always)]
-    pub(crate) fn last_use(&self, state: &State, act: Act, caller: &'static Location<'static>) -> Use {
-        Use { point: state.chain.last(), site: site(act, self.id, state.op(), caller) }
+        let point = state.chain.submit();
+        Use { point, site: site(act, self.id, state.op(), caller) }
     }
 
     #[inline]
@@ -97,7 +69,7 @@ impl StreamShared {
     }
 
     /// Puts a freed block into the stream's cache. A block that falls out waits for the next visit to the heap.
-    #[inline(always)] // As for `end_life`.
+    #[inline(always)] // Its arguments and results stay in registers.
     pub(crate) fn put_in_cache(&self, state: &mut State, freed: Cached, rounded: u64, bytes: u64) {
         let Cached { allocation, seq } = freed;
         let pool = allocation.pool();
@@ -126,12 +98,7 @@ impl StreamShared {
             // If the device refuses, the bytes stay accessible: the guard is a help, not a promise.
             let _ = shell::submit_protect(&self.context, self.raw, range, Access::None);
         }
-        let mut heap = pool.lock();
-        heap.give_back(freed.allocation, Freed::at(&state.chain, freed.seq));
-        heap.count_used(-(bytes as i64));
-        pool.destroy_exposed(&mut heap);
-        drop(heap);
-        pool.trim_if_destroyed();
+        pool.take_back(freed.allocation, Freed::at(&state.chain, freed.seq), bytes);
     }
 }
 
@@ -201,11 +168,6 @@ impl PoolShared {
             return;
         }
         let pool = Arc::clone(allocation.pool());
-        let mut heap = pool.lock();
-        heap.give_back(allocation, Freed::after(after));
-        heap.count_used(-(bytes as i64));
-        pool.destroy_exposed(&mut heap);
-        drop(heap);
-        pool.trim_if_destroyed();
+        pool.take_back(allocation, Freed::after(after), bytes);
     }
 }

@@ -22,7 +22,7 @@ use crate::state::context::Context;
 use crate::state::lent::{Holder, Importer};
 use crate::state::listening::{Listening, expose, own_points};
 use crate::state::origin::Origin;
-use crate::state::pool::{Heap, PoolShared};
+use crate::state::pool::Heap;
 
 /// The memory that a ticket stands for.
 #[derive(Debug)]
@@ -214,11 +214,5 @@ impl Drop for Lease {
 fn give_back(allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>) {
     let (after, bytes) = (Frontier::of(own_points(&life)), life.bytes);
     drop(life);
-    let pool: &Arc<PoolShared> = allocation.pool();
-    let mut heap = pool.lock();
-    heap.give_back(Arc::clone(allocation), Freed::after(after));
-    heap.count_used(-(bytes as i64));
-    pool.destroy_exposed(&mut heap);
-    drop(heap);
-    pool.trim_if_destroyed();
+    allocation.pool().take_back(Arc::clone(allocation), Freed::after(after), bytes);
 }
