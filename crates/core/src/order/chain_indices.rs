@@ -98,15 +98,10 @@ impl ChainIndices {
         self.closed.remove(at).map(|last| last.seq)
     }
 
-    /// Returns the position after which this order's chains with this index began. Earlier positions belong to
-    /// another order.
-    pub fn begin(&self, chain: ChainIndex) -> Seq {
-        self.begun.get(&chain).copied().unwrap_or(0)
-    }
-
-    /// Returns `true` if the index is, or was, one of this order's.
-    pub fn has(&self, chain: ChainIndex) -> bool {
-        self.begun.contains_key(&chain)
+    /// Returns the position after which this order's chains with this index began, or `None` if the index never was one
+    /// of this order's. Earlier positions belong to another order.
+    pub fn begin(&self, chain: ChainIndex) -> Option<Seq> {
+        self.begun.get(&chain).copied()
     }
 
     /// Closes a chain that ended at `last`.
@@ -153,7 +148,7 @@ mod tests {
         left.close(Point { chain: c, seq: 9 });
         left.retire(|last| last.chain == a);
         assert_eq!(right.open(|_| true), (a, next_op(7)), "positions go on");
-        assert_eq!((right.begin(a), right.begin(b)), (next_op(7), 0));
+        assert_eq!((right.begin(a), right.begin(b), right.begin(c)), (Some(next_op(7)), Some(0), None));
         assert_ne!(right.open(|_| true).0, c, "whose points may still be named");
     }
 }

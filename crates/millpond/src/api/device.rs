@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 use millpond_core::check::Place;
 use millpond_core::ids::{PoolId, StreamId};
 use millpond_core::op::{StreamKind, StreamRole};
-use millpond_core::order::{Chain, ChainIndices};
+use millpond_core::order::Chain;
 use millpond_core::units::{GIB, MIB, Range, round_up};
 use millpond_driver::locks::{Mutex, lock};
 use millpond_driver::process::ThreadNumber;
@@ -96,7 +96,7 @@ struct DeviceShared {
     /// The pool that unnamed allocations come from.
     current_pool: Mutex<ranks::Table, Pool>,
     legacy: Stream,
-    per_thread: Mutex<ranks::PerThread, HashMap<ThreadNumber, Stream>>,
+    per_thread: Mutex<ranks::Table, HashMap<ThreadNumber, Stream>>,
 }
 
 /// The devices on which a thread has a default stream. These streams are closed when the thread ends.
@@ -154,8 +154,7 @@ impl Device {
             driver: Arc::new(Counting::new(driver)),
             epoch: Epoch::new(),
             has_met: AtomicBool::new(false),
-            chains: Chains::default(),
-            chain_indices: Mutex::new(ChainIndices::beside(peers::numbers())),
+            chains: Chains::new(peers::numbers()),
             in_flight: InFlight::default(),
             pools: Mutex::default(),
             legacy: Legacy::default(),
@@ -258,7 +257,9 @@ impl Device {
             let devices = &mut own.borrow_mut().devices;
             devices.retain(|device| device.strong_count() > 0);
             devices.push(device);
-            lock(&self.shared.per_thread).insert(thread, stream.clone());
+            let former = lock(&self.shared.per_thread).insert(thread, stream.clone());
+            // After the lock is released: the last handle closes its stream.
+            drop(former);
         });
         Ok(stream)
     }
@@ -377,19 +378,18 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
     }
     let raw = open(context, id)?;
     let base = hosts::base();
-    // Held until the chain is listed: indices are dense in that list.
-    let mut chain_indices = lock(&context.chain_indices);
-    let (chain, ended) = match chain_indices.open_known(|point| base.covers(point)) {
+    let mut chains = context.chains.open();
+    let (chain, ended) = match chains.indices().open_known(|point| base.covers(point)) {
         Some((index, seq)) => (Chain::new(index, seq, base), None),
-        None => context.begin_chain(raw, &mut chain_indices, base),
+        None => context.begin_chain(raw, chains.indices(), base),
     };
     let index = chain.last().chain;
     let progress = Arc::new(match &ended {
         None => Progress::new(raw, chain.seq()),
         Some(ended) => Progress::after(ended, raw, chain.seq()),
     });
-    context.chains.insert(index, Arc::clone(&progress));
-    drop(chain_indices);
+    chains.list(index, Arc::clone(&progress));
+    drop(chains);
     let shared = Arc::new_cyclic(|me| StreamShared {
         stream_index: context.in_flight.enter(me.clone(), Arc::clone(&progress)),
         id,

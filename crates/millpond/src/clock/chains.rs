@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use millpond_core::ids::{ChainIndex, Point, Seq};
-use millpond_core::order::Completed;
+use millpond_core::order::{ChainIndices, Completed, Numbers};
 use millpond_core::pool::Frontier;
 use millpond_driver::locks::{ReadGuard, RwLock, WriteGuard, read, write};
 use millpond_driver::{Driver, RawStream};
@@ -87,6 +87,9 @@ pub(crate) struct Chains {
 
 #[derive(Debug, Default)]
 struct Table {
+    /// The indices of the device's own chains. A chain gets its index and is listed under one lock, because the indices
+    /// are dense in the list.
+    indices: ChainIndices,
     by_chain: Vec<Option<Listed>>,
     /// The number of chains of other devices, and the time of the next search for completed ones.
     foreign: usize,
@@ -125,7 +128,43 @@ impl Table {
     }
 }
 
+/// The chains of a device, locked to give out indices and to take them back.
+pub(crate) struct Opening<'a> {
+    table: WriteGuard<'a, Table>,
+    /// The chains that had the indices before. Dropped after the lock is released, because one may be the last
+    /// reference to another device.
+    former: Vec<Listed>,
+}
+
+impl Opening<'_> {
+    /// Returns the indices of the device's own chains.
+    pub(crate) fn indices(&mut self) -> &mut ChainIndices {
+        &mut self.table.indices
+    }
+
+    /// Records a chain that begins with the index `chain`.
+    pub(crate) fn list(&mut self, chain: ChainIndex, progress: Arc<Progress>) {
+        let former = self.table.list(chain, Listed::Chain { progress, foreign: None });
+        self.former.extend(former);
+    }
+}
+
 impl Chains {
+    /// Makes an empty list that takes its indices from `numbers`.
+    pub(crate) fn new(numbers: &Numbers) -> Self {
+        Self { table: RwLock::new(Table { indices: ChainIndices::beside(numbers), ..Table::default() }) }
+    }
+
+    /// Locks the chains, to begin chains of the device or to end them.
+    pub(crate) fn open(&self) -> Opening<'_> {
+        Opening { table: self.write(), former: Vec::new() }
+    }
+
+    /// Returns the position after which the chains with this index began, or `None` if the index is of another device.
+    pub(crate) fn begin(&self, chain: ChainIndex) -> Option<Seq> {
+        self.read().indices.begin(chain)
+    }
+
     fn read(&self) -> ReadGuard<'_, Table> {
         read(&self.table)
     }
@@ -153,13 +192,6 @@ impl Chains {
         end.map(|end| end.map_err(|_| point))
     }
 
-    /// Records a chain that begins with the index `chain`.
-    pub(crate) fn insert(&self, chain: ChainIndex, progress: Arc<Progress>) {
-        let former = self.write().list(chain, Listed::Chain { progress, foreign: None });
-        // After the lock is released, because it may be the last reference to another device.
-        drop(former);
-    }
-
     /// Records a chain of another device that uses memory of this one.
     pub(crate) fn insert_foreign(&self, chain: ChainIndex, progress: &Arc<Progress>, driver: &Arc<CountedDriver>) {
         if self.find(chain).is_some_and(|known| Arc::ptr_eq(&known, progress)) {
@@ -170,7 +202,7 @@ impl Chains {
         let former = table.list(chain, listed);
         let gone = if table.sweep.is_due(table.foreign) { table.sweep() } else { Vec::new() };
         drop(table);
-        // As above.
+        // After the lock is released, because one may be the last reference to another device.
         drop((former, gone));
     }
 
@@ -252,7 +284,7 @@ mod tests {
     #[test]
     fn a_point_before_the_chain_that_has_its_number_is_nobodys() {
         let (chains, chain) = (Chains::default(), ChainIndex(3));
-        chains.insert(chain, std::sync::Arc::new(Progress::of_launches(7)));
+        chains.open().list(chain, std::sync::Arc::new(Progress::of_launches(7)));
         let asked = |seq| {
             let mut count = 0;
             let counts = |_: &_| {

@@ -50,7 +50,7 @@ struct SideWork {
 #[derive(Debug)]
 enum Queue {
     /// A stream of the driver; once it is closed, the reason why no event can be recorded.
-    Stream(RwLock<ranks::Recorded, millpond_driver::Result<RawStream>>),
+    Stream(RwLock<ranks::Table, millpond_driver::Result<RawStream>>),
     /// Launches of a graph: the end of the last one.
     Launches(Mutex<ranks::Table, Option<LaunchEnd>>),
 }
@@ -236,7 +236,7 @@ impl Progress {
     /// # Errors
     /// The error of `act`; the reason why no event can be recorded in a closed stream.
     fn while_open<R>(
-        queue: &RwLock<ranks::Recorded, millpond_driver::Result<RawStream>>,
+        queue: &RwLock<ranks::Table, millpond_driver::Result<RawStream>>,
         act: impl FnOnce(RawStream) -> millpond_driver::Result<R>,
     ) -> millpond_driver::Result<R> {
         match &*read(queue) {
@@ -352,11 +352,14 @@ impl Progress {
                 // If another thread just closed it, it has an end.
                 event.map(|event| Arc::new(DeviceEvent::new(event, driver))).or_else(|error| self.end().ok_or(error))
             }
-            Queue::Launches(last) => match lock(last).clone() {
-                None => Err(no_launch()),
-                Some(LaunchEnd::Recorded(end)) => Ok(end),
-                Some(LaunchEnd::On(stream)) => stream.keep_event(driver),
-            },
+            Queue::Launches(last) => {
+                let last = lock(last).clone();
+                match last {
+                    None => Err(no_launch()),
+                    Some(LaunchEnd::Recorded(end)) => Ok(end),
+                    Some(LaunchEnd::On(stream)) => stream.keep_event(driver),
+                }
+            }
         }
     }
 

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use millpond_core::graph::{Demand, Exec as CoreExec, Lanes, NodeId, Standing};
 use millpond_core::ids::Point;
 use millpond_core::order::{Base, Knows, Snapshot};
-use millpond_driver::locks::lock;
 use smallvec::SmallVec;
 
 use super::last::Last;
@@ -73,16 +72,15 @@ impl Events {
         let waits = waits.collect();
         let mut progress = Vec::new();
         let base = hosts::base();
-        // Locked until the chains are listed: indices are dense in that list.
-        let mut chain_indices = lock(&context.chain_indices);
+        let mut chains = context.chains.open();
         let lanes = Lanes::new(&core, || {
-            let (chain, seq) = chain_indices.open(|point| base.covers(point));
+            let (chain, seq) = chains.indices().open(|point| base.covers(point));
             let lane = Arc::new(Progress::of_launches(seq));
-            context.chains.insert(chain, Arc::clone(&lane));
+            chains.list(chain, Arc::clone(&lane));
             progress.push(lane);
             (chain, seq)
         });
-        drop(chain_indices);
+        drop(chains);
         Some((Self { core, records, waits, progress }, lanes))
     }
 

@@ -16,7 +16,7 @@ use millpond_core::graph::{
 };
 use millpond_core::ids::StreamId;
 use millpond_core::units::Range;
-use millpond_driver::locks::{Biased, RwLock, lock, read, write};
+use millpond_driver::locks::{Biased, RwLock, read, write};
 use millpond_driver::{Driver, Label, RawStream, StreamFlags, process};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
@@ -528,9 +528,9 @@ impl Drop for ExecShared {
             let _ = (0..TRIES).find(|_| driver.close_stream(*lane).is_ok());
         }
         let run = self.run.get_mut();
-        let mut chain_indices = lock(&self.context.chain_indices);
-        std::mem::take(&mut run.lanes).close().for_each(|last| chain_indices.close(last));
-        drop(chain_indices);
+        let mut chains = self.context.chains.open();
+        std::mem::take(&mut run.lanes).close().for_each(|last| chains.indices().close(last));
+        drop(chains);
         self.found = None;
         let outputs = std::mem::take(&mut self.outputs);
         self.context.graphs.leave(outputs.into_iter().map(|output| output.allocation));

@@ -135,9 +135,9 @@ pub(super) struct CapturedMemory {
 }
 
 impl CapturedMemory {
-    pub(super) fn enter(&mut self, allocation: &Arc<Allocation>) {
+    /// Adds an allocation whose memory starts at `start`.
+    pub(super) fn enter(&mut self, allocation: &Arc<Allocation>, start: u64) {
         if let Origin::Captured(session) = &allocation.origin {
-            let start = allocation.life().range.start;
             self.captures.entry(session.id).or_default().insert((start, allocation.index), allocation.id);
             self.by_number.insert(allocation.id, Arc::clone(allocation));
         }

@@ -61,11 +61,11 @@ pub(crate) struct Graphs {
     /// The memory that launches leave live.
     outputs: Mutex<ranks::Table, Outputs>,
     /// The allocations of captures in progress.
-    captured: Mutex<ranks::GraphOutputs, CapturedMemory>,
+    captured: Mutex<ranks::Table, CapturedMemory>,
     /// The graph that has the free node of each allocation.
     grants: Mutex<ranks::Table, FxHashMap<Key, Weak<Grant>>>,
     /// Live memory of instances that are gone, as long as the device has a handle. It refers to the device.
-    orphans: Mutex<ranks::GraphOutputs, Option<FxHashMap<AllocId, Arc<Allocation>>>>,
+    orphans: Mutex<ranks::Table, Option<FxHashMap<AllocId, Arc<Allocation>>>>,
     closing: Mutex<ranks::Table, GoneArenas>,
     /// Addresses of former arenas, with the memory that is mapped there, for new arenas.
     spare: Mutex<ranks::Table, Vec<Range>>,
@@ -131,7 +131,7 @@ impl Graphs {
     pub(crate) fn freed(&self, allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>, after: Frontier) {
         self.frees.push(life.range, after);
         drop(life);
-        self.take_orphan(allocation);
+        self.take_orphan(allocation.id);
     }
 
     /// Adds an output of an instance, by its number and its address. It is known by its alloc node too, unless its
@@ -204,13 +204,14 @@ impl Graphs {
     /// Returns the allocation with this number, in any lifetime; of a capture, only in the lifetime `generation`.
     pub(crate) fn find(&self, id: AllocId, generation: u64) -> Result<Arc<Allocation>> {
         let known = lock(&self.outputs).find(id);
-        let captured = || lock(&self.captured).find(id).filter(|it| it.life().generation == generation);
+        let captured = || self.find_open(id).filter(|it| it.life().generation == generation);
         known.or_else(captured).ok_or_else(|| Invalid::Stale.into())
     }
 
     /// Adds an allocation of a capture. Views and its address name the memory until the capture ends.
     pub(crate) fn enter_captured(&self, allocation: &Arc<Allocation>) {
-        lock(&self.captured).enter(allocation);
+        let start = allocation.life().range.start;
+        lock(&self.captured).enter(allocation, start);
     }
 
     /// Removes the allocations of a capture that has ended. From now on the graph's names are used.
@@ -268,15 +269,22 @@ impl Graphs {
 
     /// Removes an instance that is gone. Its live outputs stay for an explicit free.
     pub(crate) fn leave(&self, outputs: impl Iterator<Item = Arc<Allocation>>) {
-        let mut orphans = lock(&self.orphans);
-        // Read while the list is locked: a thread that frees an output looks for it there afterwards.
-        let (live, mut gone): (Vec<_>, Vec<_>) = outputs.partition(|allocation| allocation.life().freed.is_none());
-        match &mut *orphans {
-            Some(orphans) => orphans.extend(live.into_iter().map(|it| (it.id, it))),
-            None => gone.extend(live),
-        }
-        drop(orphans);
+        let outputs: Vec<_> = outputs.collect();
+        let names: Vec<_> = outputs.iter().map(|it| (it.id, Arc::downgrade(it))).collect();
+        let gone = match &mut *lock(&self.orphans) {
+            Some(orphans) => {
+                orphans.extend(outputs.into_iter().map(|it| (it.id, it)));
+                Vec::new()
+            }
+            None => outputs,
+        };
         self.end(gone);
+        // A thread that frees an output from now on takes it out of the list. What was freed before is taken out here.
+        for (id, output) in names {
+            if output.upgrade().is_some_and(|output| !output.life().freed.is_none()) {
+                self.take_orphan(id);
+            }
+        }
     }
 
     /// Removes freed allocations that no instance has any more.
@@ -345,9 +353,9 @@ impl Graphs {
         lock(&self.spare).retain(|range| !give_back(*range));
     }
 
-    fn take_orphan(&self, allocation: &Arc<Allocation>) {
+    fn take_orphan(&self, id: AllocId) {
         let mut orphans = lock(&self.orphans);
-        let taken = orphans.as_mut().and_then(|orphans| orphans.remove(&allocation.id));
+        let taken = orphans.as_mut().and_then(|orphans| orphans.remove(&id));
         drop(orphans);
         if let Some(taken) = taken {
             self.end(vec![taken]);

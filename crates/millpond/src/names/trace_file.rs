@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use millpond_core::op::{Names, Op};
 use millpond_core::trace::ops::Writer;
-use millpond_driver::locks::{Guard, Mutex, Rank, lock};
+use millpond_driver::locks::{Guard, Leaf, Mutex, Rank, lock};
 use millpond_driver::output::{say, without_signals};
 use millpond_driver::process;
 
@@ -81,7 +81,7 @@ pub(crate) struct Shared {
     /// The numbers of things that no device counts.
     pub(crate) hosts: AtomicU32,
     pub(crate) execs: AtomicU32,
-    pub(crate) output: Mutex<ranks::TraceOutput, Output>,
+    pub(crate) output: Mutex<Leaf, Output>,
 }
 
 #[derive(Debug)]
@@ -201,7 +201,7 @@ impl Trace {
     /// Returns the trace that the environment asks for, and the number of a new device in it. There is one trace for
     /// the whole process, and further ones when that is full.
     pub(crate) fn of_environment() -> Option<(Trace, u32)> {
-        static ASKED_FOR: Mutex<ranks::TracesAskedFor, Vec<Option<Trace>>> = Mutex::new(Vec::new());
+        static ASKED_FOR: Mutex<ranks::Table, Vec<Option<Trace>>> = Mutex::new(Vec::new());
         let mut asked_for = lock(&ASKED_FOR);
         loop {
             match asked_for.last() {
@@ -260,7 +260,7 @@ fn taken(error: io::Error, file: &File) -> io::Error {
 }
 
 /// The open traces of this process.
-static OPEN: Mutex<ranks::Table, Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Leaf, Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 /// The number of tries, a millisecond each, for a lock that another thread holds when the process ends.
 const LOOKS_AT_EXIT: u32 = 200;
 

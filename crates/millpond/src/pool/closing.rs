@@ -273,7 +273,6 @@ impl Drop for Context {
         // A chain's number can be reused if no other device has met this one, because then no device can name the
         // chain, or if the program has waited for the chain, because all later work then comes after it.
         let base = hosts::base();
-        let chain_indices = self.chain_indices.get_mut();
-        chain_indices.retire(|last| !has_met || base.covers(last));
+        self.chains.open().indices().retire(|last| !has_met || base.covers(last));
     }
 }

@@ -371,7 +371,7 @@ impl Context {
     fn own_point(&self, chains: &Chains, point: ForeignPoint) -> Option<Point> {
         let chain = ChainIndex(point.chain);
         let progress = self.chains.find(chain).filter(|_| !chains.foreign.contains_key(&chain))?;
-        let seq = lock(&self.chain_indices).begin(chain) + point.seq;
+        let seq = self.chains.begin(chain)? + point.seq;
         (seq <= progress.last(chain).seq).then_some(Point { chain, seq })
     }
 
@@ -444,10 +444,10 @@ impl Context {
         chains.idle += usize::from(!known.is_needed());
         let Point { chain, seq: origin } = chains.vacant.pop().unwrap_or_else(|| {
             // A fresh index: work of an earlier chain with the same index need not come before this chain.
-            let mut chain_indices = lock(&self.chain_indices);
-            let (chain, seq) = chain_indices.open(|_| false);
+            let mut opening = self.chains.open();
+            let (chain, seq) = opening.indices().open(|_| false);
             let progress = Arc::new(Progress::of_launches(seq));
-            self.chains.insert(chain, Arc::clone(&progress));
+            opening.list(chain, Arc::clone(&progress));
             chains.foreign.insert(chain, progress);
             Point { chain, seq }
         });
@@ -463,8 +463,8 @@ impl Context {
         let mut chains = lock(&self.share.foreign.chains);
         let chains = std::mem::take(&mut *chains);
         let ends = chains.here.values().map(|chain| Point { chain: chain.chain, seq: chain.last });
-        let mut chain_indices = lock(&self.chain_indices);
-        ends.chain(chains.vacant).for_each(|end| chain_indices.close(end));
+        let mut opening = self.chains.open();
+        ends.chain(chains.vacant).for_each(|end| opening.indices().close(end));
     }
 }
 

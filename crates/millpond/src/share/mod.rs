@@ -133,7 +133,7 @@ pub(crate) struct Sharing {
     /// `true` if the host may still have to learn something that an exporter waits for.
     has_unknown: AtomicBool,
     foreign: ForeignChains,
-    shared: Mutex<ranks::Sharing, Shared>,
+    shared: Mutex<ranks::Table, Shared>,
 }
 
 /// The state of sharing in both directions, and its settings.
@@ -416,10 +416,11 @@ impl Context {
         let counts = exporter.map(|exporter| exporter.counts()).unwrap_or_default();
         share.drop_gone_peers();
         let imported_chunks = share.peers().iter().map(|peer| peer.chunk_count()).sum();
+        let foreign_chains = self.foreign_chains();
         let shared = lock(&share.shared);
         SharingStatistics {
             exporters: shared.peers.len(),
-            foreign_chains: self.foreign_chains(),
+            foreign_chains,
             imports: shared.imports.len(),
             returning: shared.returning.len() + shared.stranded.len() + shared.unclosed.len(),
             imported_chunks,

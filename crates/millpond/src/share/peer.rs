@@ -41,7 +41,7 @@ pub(crate) struct Peer {
     pub(super) watch: Arc<Watch>,
     /// The speaker for its chains here, set once it has said which device it is.
     speaker: OnceLock<Speaker>,
-    state: Mutex<ranks::Sharing, State>,
+    state: Mutex<ranks::Table, State>,
     /// Signalled when a question has ended.
     answered: Condvar,
 }

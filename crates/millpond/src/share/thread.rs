@@ -19,14 +19,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Weak};
 use std::time::{Duration, Instant};
 
-use millpond_driver::locks::{Mutex, lock, wait_timeout};
+use millpond_driver::locks::{Leaf, Mutex, lock, wait_timeout};
 use millpond_driver::{Fence, HostWaiter, Waiter};
 use rustc_hash::FxHashMap;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::{Errno, Result};
 
 use crate::clock::device_event::DeviceEvent;
-use crate::sync::ranks;
 
 /// Something that the thread waits for.
 pub(super) trait Entry: Send + fmt::Debug {
@@ -70,7 +69,7 @@ pub(super) struct Watch {
     epoll: OwnedFd,
     /// Readable if entries are called or a round is requested.
     bell: OwnedFd,
-    waiting: Mutex<ranks::Table, Waiting>,
+    waiting: Mutex<Leaf, Waiting>,
     /// Signalled when a round has ended.
     turned: Condvar,
 }

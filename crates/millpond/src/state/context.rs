@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use millpond_core::ids::{Point, PoolId};
-use millpond_core::order::{ChainIndices, Snapshot};
+use millpond_core::order::Snapshot;
 use millpond_driver::locks::{Mutex, Rank, lock, may_wait};
 use millpond_driver::{Driver, Properties};
 use smallvec::SmallVec;
@@ -43,7 +43,6 @@ pub(crate) struct Context {
     /// `true` if this device and another may know points of each other.
     pub(crate) has_met: AtomicBool,
     pub(crate) chains: Chains,
-    pub(crate) chain_indices: Mutex<ranks::ChainIndices, ChainIndices>,
     pub(crate) in_flight: InFlight,
     /// The live pools, in the order of their creation. Each is removed when it is dropped.
     pub(crate) pools: Mutex<ranks::Table, BTreeMap<PoolId, Weak<PoolShared>>>,
@@ -72,7 +71,7 @@ pub(crate) struct Context {
 
 /// A device that was looked up. If this is its last reference, dropping it waits for threads and takes all locks, so
 /// that no lock may be held.
-pub(crate) type FoundContext = MaybeLast<ranks::PerThread, Context>;
+pub(crate) type FoundContext = MaybeLast<ranks::Trusted, Context>;
 /// A pool that was looked up. If this is its last reference, dropping it gives the pool's memory back at once.
 pub(crate) type FoundPool = MaybeLast<ranks::Life, PoolShared>;
 

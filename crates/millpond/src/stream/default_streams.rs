@@ -156,12 +156,14 @@ impl Ties for Tied<'_> {
 
     fn follow(&mut self) -> Result<()> {
         let legacy = &self.stream.context.legacy;
-        if legacy.is_used.load(Ordering::Acquire)
-            && let Some((snapshot, progress)) = &*lock(&legacy.last)
-        {
-            self.stream.wait_for_chain(self.state, snapshot, progress)?;
+        if !legacy.is_used.load(Ordering::Acquire) {
+            return Ok(());
         }
-        Ok(())
+        let last = lock(&legacy.last).clone();
+        match last {
+            Some((snapshot, progress)) => self.stream.wait_for_chain(self.state, &snapshot, &progress),
+            None => Ok(()),
+        }
     }
 
     fn note(&mut self) {

@@ -8,7 +8,6 @@ use std::sync::atomic::Ordering;
 
 use millpond_core::ids::StreamId;
 use millpond_core::order::default_streams::{Standing, after, before};
-use millpond_driver::locks::lock;
 use millpond_driver::{Driver, process};
 use smallvec::SmallVec;
 
@@ -184,7 +183,7 @@ impl StreamShared {
                 || self.context.legacy.is_used.load(Ordering::Acquire),
             keep,
         });
-        lock(&self.context.chain_indices).close(state.chain.last());
+        self.context.chains.open().indices().close(state.chain.last());
         // If this is the last reference to a pool, it is dropped after the locks are released.
         let pools: SmallVec<[_; 1]> = caches.iter_mut().filter_map(|cache| cache.owner.upgrade()).collect();
         for pool in &pools {

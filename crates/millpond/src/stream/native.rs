@@ -73,38 +73,31 @@ impl Native {
 #[derive(Debug)]
 pub(crate) struct Foreign {
     pub(crate) raw: RawGraph,
-    driver: Arc<CountedDriver>,
     /// The executable graph of this work alone, for instances that run lane by lane.
-    alone: Mutex<ranks::NativeAlone, Option<Native>>,
+    alone: Native,
 }
 
 impl Drop for Foreign {
     fn drop(&mut self) {
         // If the driver refuses every time, it keeps the graph until the device is gone.
-        let _ = (0..TRIES).any(|_| self.driver.destroy_graph(self.raw).is_ok());
+        let _ = (0..TRIES).any(|_| self.alone.driver.destroy_graph(self.raw).is_ok());
     }
 }
 
 impl Foreign {
     pub(crate) fn new(context: &Context, raw: RawGraph) -> Self {
-        Self { raw, driver: Arc::clone(&context.driver), alone: Mutex::default() }
+        let node = Node { work: NodeWork::Captured(raw), after: Vec::new() };
+        Self { raw, alone: Native::planned(context, vec![node]) }
     }
 
     /// Makes an executable graph of the work. Call it before the first [`launch`](Self::launch).
     pub(crate) fn prepare(&self, context: &Context) -> Result<()> {
-        let mut alone = lock(&self.alone);
-        if alone.is_none() {
-            let node = Node { work: NodeWork::Captured(self.raw), after: Vec::new() };
-            let native = Native::planned(context, vec![node]);
-            native.make(context)?;
-            *alone = Some(native);
-        }
-        Ok(())
+        self.alone.make(context)
     }
 
     /// Submits the work to a lane.
     pub(crate) fn launch(&self, context: &Context, lane: RawStream) -> Result<()> {
         self.prepare(context)?; // Done before, unless it stands alone in a stream.
-        lock(&self.alone).as_ref().expect("prepared just now").launch(context, lane)
+        self.alone.launch(context, lane)
     }
 }

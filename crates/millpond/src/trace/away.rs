@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use millpond_core::ids::Point;
 use millpond_core::op::{Place, What};
-use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::locks::{Leaf, Mutex, lock};
 
-use crate::sync::ranks;
 use crate::trace::tracer::{TracedEvent, Tracer};
 
 /// The events that were waited for elsewhere and that the process has not synchronised with yet, with their points.
-static AWAY: Mutex<ranks::Away, Vec<(Point, Arc<TracedEvent>)>> = Mutex::new(Vec::new());
+static AWAY: Mutex<Leaf, Vec<(Point, Arc<TracedEvent>)>> = Mutex::new(Vec::new());
 
 /// `true` once there was such an event.
 static IS_USED: AtomicBool = AtomicBool::new(false);
@@ -28,7 +27,8 @@ pub(crate) fn leave(at: Point, event: &Arc<TracedEvent>) {
 #[cold]
 pub(crate) fn wait(tracer: &Tracer, covers: impl Fn(Point) -> bool, write: impl Fn(&TracedEvent)) {
     let is_back = |(at, event): &&(Point, Arc<TracedEvent>)| event.is_of(tracer) && covers(*at);
-    lock(&AWAY).iter().filter(is_back).for_each(|(_, event)| write(event));
+    let back: Vec<_> = lock(&AWAY).iter().filter(is_back).map(|(_, event)| Arc::clone(event)).collect();
+    back.iter().for_each(|event| write(event));
 }
 
 /// Records that the process has synchronised with all points that it `covers`.
@@ -37,7 +37,8 @@ pub(crate) fn synchronize(covers: impl Fn(Point) -> bool) {
     if !IS_USED.load(Ordering::Acquire) {
         return;
     }
-    for (_, event) in lock(&AWAY).extract_if(.., |(at, _)| covers(*at)) {
+    let known: Vec<_> = lock(&AWAY).extract_if(.., |(at, _)| covers(*at)).collect();
+    for (_, event) in known {
         event.tracer().push(Place::Unknown, What::EventSynchronize { event: event.id });
     }
 }

@@ -3,6 +3,8 @@
 //! An importer is a host of another process. Its uses are in its own trace; here it imports memory and drops it, also
 //! when it is gone. In a process's own trace, memory that it imported is an immediate allocation.
 
+use std::sync::atomic::Ordering;
+
 use millpond_core::ids::{AllocId, DeviceId, HostId, ProcessId, TicketId};
 use millpond_core::op::{Op, Place, Space, What};
 use millpond_core::share::LeaseId;
@@ -15,11 +17,8 @@ impl Tracer {
     /// Traces an export.
     #[cold]
     pub(crate) fn exported(&self, id: AllocId, generation: u64, nonce: u128) {
-        let mut names = lock(&self.shares.0);
-        let ticket = TicketId(self.number(names.next_ticket));
-        names.next_ticket = names.next_ticket.wrapping_add(1);
-        names.tickets.insert(nonce, ticket);
-        drop(names);
+        let ticket = TicketId(self.number(self.shares.next_ticket.fetch_add(1, Ordering::Relaxed)));
+        lock(&self.shares.names).tickets.insert(nonce, ticket);
         self.push(Place::Unknown, What::Export { memory: self.memory(id, generation), ticket });
     }
 
@@ -35,7 +34,7 @@ impl Tracer {
     #[cold]
     pub(crate) fn lent(&self, host: HostId, nonce: u128, lease: LeaseId) {
         let memory = self.new_memory();
-        let mut names = lock(&self.shares.0);
+        let mut names = lock(&self.shares.names);
         let Some(ticket) = names.tickets.remove(&nonce) else { return };
         names.leases.insert(lease, (host, memory));
         drop(names);
@@ -46,7 +45,7 @@ impl Tracer {
     /// Traces the return of a lease, which this process knows of.
     #[cold]
     pub(crate) fn released(&self, lease: LeaseId) {
-        let Some((_, memory)) = lock(&self.shares.0).leases.remove(&lease) else { return };
+        let Some((_, memory)) = lock(&self.shares.names).leases.remove(&lease) else { return };
         self.push(Place::Unknown, What::Drop { memory });
     }
 
@@ -54,7 +53,7 @@ impl Tracer {
     #[cold]
     pub(crate) fn process_ended(&self, host: HostId) {
         let mut held = Vec::new();
-        lock(&self.shares.0).leases.retain(|_, (holder, memory)| {
+        lock(&self.shares.names).leases.retain(|_, (holder, memory)| {
             if *holder == host {
                 held.push(*memory);
             }

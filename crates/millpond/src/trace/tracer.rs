@@ -5,7 +5,7 @@
 //! trace refuses it, too. An operation that the device could not do did not happen and is not written. Streams,
 //! memory and graphs of several devices share one trace: the numbers of later devices begin higher. A capture is
 //! written as the nodes that it makes, so that a graph looks the same however it was built. The file itself is in
-//! `names/trace_file.rs`. Locks: the output's is the last of all.
+//! `names/trace_file.rs`. Locks: leaves.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -19,7 +19,7 @@ use millpond_core::op::{
     Access, Act, EventKind, Memory, Name, NodeOp, Op, Part, Place, Reach, Space, StreamRole, Trust, What,
 };
 use millpond_core::trace::ops::Writer;
-use millpond_driver::locks::{Mutex, lock};
+use millpond_driver::locks::{Leaf, Mutex, lock};
 use millpond_driver::{PeerAccess, process};
 use rustc_hash::FxHashMap;
 use smallvec::smallvec;
@@ -28,7 +28,6 @@ use crate::names::error::{Error, Invalid, Result};
 use crate::names::role::Ask;
 use crate::names::shadow;
 use crate::names::trace_file::{Shared, Trace};
-use crate::sync::ranks;
 use crate::trace::{TracedShares, callers};
 
 /// The number of bits by which a device's number is shifted: the numbers of its things begin there.
@@ -54,9 +53,9 @@ pub(crate) struct Tracer {
     /// The number in the trace of the driver that the device's threads call. Captures of a driver forbid the unsafe
     /// calls of that driver.
     driver: u8,
-    pub(crate) nodes: Mutex<ranks::Traced, NodeNumbers>,
+    pub(crate) nodes: Mutex<Leaf, NodeNumbers>,
     /// For graphs that were refused nodes: for each refused node, the number of nodes that the graph had before it.
-    pub(crate) refused: Mutex<ranks::Traced, FxHashMap<GraphId, Vec<u32>>>,
+    pub(crate) refused: Mutex<Leaf, FxHashMap<GraphId, Vec<u32>>>,
     /// Counted down from the top, so that these numbers never meet the device's own.
     next_node: AtomicU32,
     /// The numbers of shared things in the trace.
@@ -485,8 +484,13 @@ impl Tracer {
 
     /// Returns the name in the trace of an alloc node's memory.
     pub(crate) fn alloc_node(&self, graph: GraphId, alloc: GraphAllocId) -> Memory {
-        let fresh = || self.new_memory().id;
-        Memory { id: *lock(&self.nodes).of.entry(graph).or_default().entry(alloc).or_insert_with(fresh), generation: 0 }
+        let known = lock(&self.nodes).of.get(&graph).and_then(|numbers| numbers.get(&alloc).copied());
+        let id = known.unwrap_or_else(|| {
+            let fresh = self.new_memory().id;
+            // Another thread may have been first.
+            *lock(&self.nodes).of.entry(graph).or_default().entry(alloc).or_insert(fresh)
+        });
+        Memory { id, generation: 0 }
     }
 }
 

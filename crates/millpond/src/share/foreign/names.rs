@@ -34,7 +34,7 @@ impl<'c> Names<'c> {
 
     /// Returns the name of a point of this order, or `None` for a chain that is forgotten.
     pub(in crate::share) fn end(&self, point: Point) -> Option<ForeignEnd> {
-        let has = |context: &Context| lock(&context.chain_indices).has(point.chain);
+        let has = |context: &Context| context.chains.begin(point.chain).is_some();
         let other = self.others.iter().filter(|_| !has(self.own)).find(|other| has(other));
         let Some(other) = other else { return self.own.foreign_end(self.number, point) };
         let number = other.share.number().ok()?;
@@ -58,11 +58,9 @@ impl Context {
     fn foreign_end(&self, number: u128, point: Point) -> Option<ForeignEnd> {
         let chains = lock(&self.share.foreign.chains);
         let Some(name) = chains.names.get(&point.chain) else {
-            let chain_indices = lock(&self.chain_indices);
-            let is_own = chain_indices.has(point.chain) && !chains.foreign.contains_key(&point.chain);
-            let seq = point.seq.saturating_sub(chain_indices.begin(point.chain));
-            let point = ForeignPoint { device: number, chain: point.chain.0, seq };
-            return is_own.then_some(ForeignEnd { point, process: 0 });
+            let begin = self.chains.begin(point.chain).filter(|_| !chains.foreign.contains_key(&point.chain))?;
+            let seq = point.seq.saturating_sub(begin);
+            return Some(ForeignEnd { point: ForeignPoint { device: number, chain: point.chain.0, seq }, process: 0 });
         };
         let chain = chains.here.get(name)?;
         (point.seq > chain.origin).then(|| chains.foreign_end(name, point.seq - chain.origin)).flatten()
