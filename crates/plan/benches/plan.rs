@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use millpond_plan::{Budget, Buffer, Conflicts, Effort, Lifetime, Problem, lower_bound, solve};
+use millpond_plan::{Budget, Buffer, Effort, Lifetime, Problem, lower_bound, solve};
 
 const BUFFERS: usize = 1000;
 const REPEATS: usize = 15;
@@ -39,41 +39,16 @@ fn median(mut run: impl FnMut()) -> Duration {
     times[REPEATS / 2]
 }
 
-/// Returns a thousand buffers of a graph of eight chains: `lives[i]` is a range of one chain, and points of different
-/// chains are ordered if they are more than `window` apart.
-fn graph(window: i64) -> (Vec<Buffer>, impl Fn(usize, usize) -> bool) {
+fn quick() {
     let mut random = Random(0x9E37_79B9_7F4A_7C15);
     let buffers = (0..BUFFERS).map(|_| Buffer::new((1 + random.below(64)) << random.below(16)).aligned(512)).collect();
-    let lives: Vec<(u64, i64, i64)> =
-        (0..BUFFERS).map(|i| (random.below(8), i as i64, i as i64 + 1 + random.below(100) as i64)).collect();
-    let before = move |i: usize, j: usize| {
-        let ((here, _, freed), (there, born, _)) = (lives[i], lives[j]);
-        freed + if here == there { 0 } else { window } <= born
-    };
-    (buffers, before)
-}
-
-fn quick() {
-    let (buffers, before) = graph(40);
-    let relation = || Conflicts::from_fn(BUFFERS, |i, j| !before(i, j) && !before(j, i));
-    let conflicts = relation();
-    let line: Vec<Lifetime> = (0..BUFFERS as i64).map(|i| Lifetime { lower: i, upper: i + 1 + i * 7 % 100 }).collect();
-    let of_conflicts = Problem::from_conflicts(buffers.clone(), conflicts.clone()).expect("sound");
-    let of_order = Problem::from_order(buffers.clone(), &before).expect("an order");
-    let on_line = Problem::from_lifetimes(buffers.clone(), line.clone()).expect("sound");
+    let line = (0..BUFFERS as i64).map(|i| Lifetime { lower: i, upper: i + 1 + i * 7 % 100 }).collect();
+    let problem = Problem::from_lifetimes(buffers, line).expect("sound");
     let report = |what: &str, time: Duration| println!("{what:<58} {:>9.3} ms", time.as_secs_f64() * 1e3);
-    report("conflicts of 1000 buffers, by asking for each pair", median(|| _ = black_box(relation())));
-    report(
-        "problem from conflicts",
-        median(|| _ = black_box(Problem::from_conflicts(buffers.clone(), conflicts.clone()))),
-    );
-    report("problem from an order", median(|| _ = black_box(Problem::from_order(buffers.clone(), &before))));
-    for (name, problem) in [("conflicts", &of_conflicts), ("order", &of_order), ("line", &on_line)] {
-        report(&format!("quick plan, {name}"), median(|| _ = black_box(solve(problem, None, Effort::Quick))));
-        report(&format!("lower bound, {name}"), median(|| _ = black_box(lower_bound(problem))));
-        let outcome = solve(problem, None, Effort::Quick);
-        println!("  first fit needs {:.3} of the bound", outcome.plan.capacity as f64 / lower_bound(problem) as f64);
-    }
+    report("quick plan", median(|| _ = black_box(solve(&problem, None, Effort::Quick))));
+    report("lower bound", median(|| _ = black_box(lower_bound(&problem))));
+    let outcome = solve(&problem, None, Effort::Quick);
+    println!("  first fit needs {:.3} of the bound", outcome.plan.capacity as f64 / lower_bound(&problem) as f64);
 }
 
 /// Reads a table `id,lower,upper,size`, which is assumed to be right.

@@ -7,11 +7,10 @@
 //! 1. a proven lower bound ([`lower_bound`]): bytes that are live at the same time need separate room;
 //! 2. first fit in several orders, of which the best is kept (`millpond_core::plan`);
 //! 3. a search for a plan of a smaller capacity, limited by a [`Budget`] (this crate has no clock). It finds such a
-//!    plan or, if it runs to its end, proves that there is none.
+//!    plan or, if it runs to its end, proves that there is none. Only a problem of lifetimes is searched.
 //!
 //! | file | contents |
 //! |---|---|
-//! | `antichain` | the exact weight of the heaviest clique, if conflicts come from an order |
 //! | `cover` | cliques that cover all buffers, for the search |
 //! | `improve` | repeated searches for a better plan, the highest part first |
 //! | `search` | branch and bound: a buffer sits on its floor or waits |
@@ -23,7 +22,6 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod antichain;
 mod budget;
 mod cover;
 mod improve;
@@ -31,5 +29,5 @@ mod search;
 mod solve;
 
 pub use budget::{Budget, Progress};
-pub use millpond_core::plan::{Buffer, Conflicts, Fault, Invalid, Lifetime, Plan, Problem, verify};
+pub use millpond_core::plan::{Buffer, Fault, Invalid, Lifetime, Plan, Problem, verify};
 pub use solve::{Effort, Outcome, lower_bound, solve};

@@ -1,11 +1,10 @@
 //! Bound, first fit and search: the smallest capacity that the effort allows.
 //!
 //! Every connected part gets a bound and a plan by first fit. With a budget, `improve` searches for better plans.
-//! Invariants: **sound**: every plan passes `verify`; **proven**: see `antichain` and `cliques` for the bound.
+//! Invariants: **sound**: every plan passes `verify`; **proven**: see `cliques` for the bound.
 
-use millpond_core::plan::{Plan, Problem, Sharing, cliques, first_fit_of, verify};
+use millpond_core::plan::{Plan, Problem, cliques, first_fit_of, verify};
 
-use crate::antichain;
 use crate::budget::Budget;
 use crate::improve::{Part, bound, improve};
 
@@ -37,22 +36,10 @@ impl Outcome {
 
 /// Returns a capacity, in bytes, that every plan of `problem` needs.
 ///
-/// On a line this is the bytes of the fullest step. In an order it is the heaviest antichain. For other conflicts it is
-/// the heaviest clique that was found, which need not be the heaviest one.
+/// On a line this is the bytes of the fullest step. For other conflicts it is the heaviest clique that was found, which
+/// need not be the heaviest one.
 pub fn lower_bound(problem: &Problem) -> u64 {
-    problem.parts().iter().map(|part| bound_of(problem, part, usize::MAX)).max().unwrap_or(0)
-}
-
-/// The number of cliques that are grown for a bound with [`Effort::Quick`].
-const QUICK_CLIQUES: usize = 32;
-
-fn bound_of(problem: &Problem, part: &[u32], cliques: usize) -> u64 {
-    match problem.sharing() {
-        Sharing::Relation { before: Some(before), .. } if cliques > QUICK_CLIQUES => {
-            antichain::heaviest(|i| problem.buffers()[i as usize].bytes, part, before)
-        }
-        _ => cliques::heaviest(problem, part, cliques),
-    }
+    problem.parts().iter().map(|part| cliques::heaviest(problem, part)).max().unwrap_or(0)
 }
 
 /// Returns a plan for `problem` within `capacity`, or the smallest plan found if there is none or no capacity is given.
@@ -61,10 +48,9 @@ fn bound_of(problem: &Problem, part: &[u32], cliques: usize) -> u64 {
 /// is repeatable: the same number of steps gives the same plan.
 pub fn solve(problem: &Problem, capacity: Option<u64>, mut effort: Effort<'_>) -> Outcome {
     let enough = capacity.unwrap_or(0);
-    let starts = if matches!(effort, Effort::Quick) { QUICK_CLIQUES } else { usize::MAX };
     let mut parts: Vec<Part<'_>> = Vec::with_capacity(problem.parts().len());
     for members in problem.parts() {
-        let bound = bound_of(problem, members, starts);
+        let bound = cliques::heaviest(problem, members);
         // Without a watcher the budget limits only the search, so the first fit is always the same.
         let mut go = || match &mut effort {
             Effort::Search(budget) if budget.is_watched() => budget.is_on(0, bound),

@@ -10,7 +10,7 @@ use super::address::{Addresses, GRAIN};
 use super::flat::Flat;
 use super::graph::NodeKind;
 use super::node::{GraphAllocId, Memory};
-use crate::plan::{Buffer, Problem, first_fit};
+use crate::plan::{Buffer, Conflicts, Problem, first_fit};
 use crate::units::{Range, round_up};
 
 /// The most allocations that are planned together.
@@ -52,7 +52,8 @@ fn plan(flat: &Flat, unplaced: &[usize]) -> Option<Vec<Range>> {
     let ends = unplaced.iter().map(|&at| (flat.allocs[at].freed, flat.allocs[at].node));
     let ends: Vec<_> = ends.map(|(freed, node)| (freed, node.expect("placed allocations have their node"))).collect();
     let is_before = |i: usize, j: usize| ends[i].0.is_some_and(|free| flat.index.reaches(free, ends[j].1));
-    let problem = Problem::from_order(buffers.clone(), is_before).ok()?;
+    let conflicts = Conflicts::from_fn(ends.len(), |i, j| !is_before(i, j) && !is_before(j, i));
+    let problem = Problem::from_conflicts(buffers.clone(), conflicts).ok()?;
     let plan = first_fit(&problem);
     Some(plan.offsets.iter().zip(&buffers).map(|(&at, buffer)| Range::new(at, buffer.bytes)).collect())
 }

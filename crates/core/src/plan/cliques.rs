@@ -13,14 +13,16 @@ use super::conflicts::Conflicts;
 use super::conflicts::{Lifetime, Sharing};
 use super::problem::{Buffer, Problem};
 
-/// Returns the bytes of the heaviest clique of `part` that `starts` attempts find. On a line it is the heaviest of
-/// all.
-pub fn heaviest(problem: &Problem, part: &[u32], starts: usize) -> u64 {
+/// The number of cliques that are grown for a bound.
+const GROWN: usize = 32;
+
+/// Returns the bytes of the heaviest clique of `part` that is found. On a line it is the heaviest of all.
+pub fn heaviest(problem: &Problem, part: &[u32]) -> u64 {
     match problem.sharing() {
         Sharing::Line(lifetimes) => heaviest_step(problem.buffers(), part, lifetimes),
-        Sharing::Relation { conflicts, .. } => {
+        Sharing::Relation(conflicts) => {
             let falling = falling(problem.buffers(), part);
-            let grown = falling.iter().take(starts).map(|&i| grow(conflicts, &falling, &[i]));
+            let grown = falling.iter().take(GROWN).map(|&i| grow(conflicts, &falling, i));
             grown.map(|clique| weight(problem.buffers(), &clique)).max().unwrap_or(0)
         }
     }
@@ -42,12 +44,10 @@ fn heaviest_step(buffers: &[Buffer], part: &[u32], lifetimes: &[Lifetime]) -> u6
     heaviest
 }
 
-/// Grows a maximal clique from `seed`, which is a clique: adds the first buffer of `falling` that conflicts with all
-/// so far.
-pub fn grow(conflicts: &Conflicts, falling: &[u32], seed: &[u32]) -> Vec<u32> {
-    let mut clique = seed.to_vec();
-    let mut fit = conflicts.row(seed[0] as usize).to_vec();
-    seed[1..].iter().for_each(|&i| bits::keep(&mut fit, conflicts.row(i as usize)));
+/// Grows a maximal clique from `first`: adds the first buffer of `falling` that conflicts with all so far.
+fn grow(conflicts: &Conflicts, falling: &[u32], first: u32) -> Vec<u32> {
+    let mut clique = vec![first];
+    let mut fit = conflicts.row(first as usize).to_vec();
     for &i in falling {
         if bits::has(&fit, i as usize) {
             clique.push(i);
@@ -58,7 +58,7 @@ pub fn grow(conflicts: &Conflicts, falling: &[u32], seed: &[u32]) -> Vec<u32> {
 }
 
 /// Returns the members of `part`, the largest first.
-pub fn falling(buffers: &[Buffer], part: &[u32]) -> Vec<u32> {
+fn falling(buffers: &[Buffer], part: &[u32]) -> Vec<u32> {
     let mut falling = part.to_vec();
     falling.sort_by_key(|&i| std::cmp::Reverse(buffers[i as usize].bytes));
     falling
@@ -101,7 +101,7 @@ mod tests {
         sets.iter_mut().for_each(|set| set.sort_unstable());
         assert_eq!(sets, [vec![0, 2, 4], vec![1, 2, 4], vec![3, 4]]);
         let problem = Problem::from_lifetimes(vec![Buffer::new(4); 5], lives).unwrap();
-        assert_eq!(heaviest(&problem, &part, 0), 12);
+        assert_eq!(heaviest(&problem, &part), 12);
     }
 
     #[test]
@@ -109,6 +109,6 @@ mod tests {
         // In a ring of five every maximal clique is a pair.
         let ring = Conflicts::from_fn(5, |i, j| j == i + 1 || (i == 0 && j == 4));
         let problem = Problem::from_conflicts((1..=5).map(Buffer::new).collect(), ring).unwrap();
-        assert_eq!(heaviest(&problem, &[0, 1, 2, 3, 4], 1), 9);
+        assert_eq!(heaviest(&problem, &[0, 1, 2, 3, 4]), 9);
     }
 }

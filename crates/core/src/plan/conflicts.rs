@@ -29,13 +29,7 @@ pub enum Sharing {
     /// Two buffers conflict if their lifetimes have a step in common.
     Line(Vec<Lifetime>),
     /// Two buffers conflict if the relation contains the pair.
-    Relation {
-        /// The relation.
-        conflicts: Conflicts,
-        /// The order from which the relation was made, if it was: row `i` has the buffers allocated after `i` is
-        /// freed. Transitive.
-        before: Option<Matrix>,
-    },
+    Relation(Conflicts),
 }
 
 /// The pairs of buffers that may not share a byte.

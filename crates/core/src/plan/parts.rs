@@ -25,7 +25,7 @@ pub(super) fn connected(n: usize, sharing: &Sharing) -> Vec<Vec<u32>> {
             }
             parts
         }
-        Sharing::Relation { conflicts, .. } => {
+        Sharing::Relation(conflicts) => {
             let mut unseen = bits::full(n);
             let mut parts = Vec::new();
             for first in 0..n {
@@ -70,7 +70,7 @@ mod tests {
         let conflicts = Conflicts::from_fn(5, |i, j| lives[i].meets(lives[j]));
         let line = connected(5, &Sharing::Line(lives));
         assert_eq!(line, [vec![1, 2], vec![4], vec![0, 3]]);
-        let mut relation = connected(5, &Sharing::Relation { conflicts, before: None });
+        let mut relation = connected(5, &Sharing::Relation(conflicts));
         relation.sort_by_key(|part| part.contains(&0));
         assert_eq!(relation, line);
     }

@@ -1,13 +1,12 @@
 //! The input of a plan: buffers with sizes and alignments, and the pairs of them that conflict.
 //!
 //! There are two kinds of lifetimes. On a *line* each buffer is live from one step up to another, and two conflict if
-//! they have a step in common. In an *order* (a graph) there are no steps: two buffers may share bytes if the free of
-//! one comes before the allocation of the other, and conflict otherwise. This is given as a relation.
+//! they have a step in common. In a graph there are no steps: two buffers may share bytes if the free of one comes
+//! before the allocation of the other, and conflict otherwise. This is given as a relation.
 //!
 //! Invariant **fits**: for every connected part, the sum of `bytes + alignment - 1` fits a `u64`. So no offset that
 //! first fit finds and no sum of sizes within a part exceeds `u64`. Depends on nothing about solving.
 
-use super::bits::{self, Matrix, ones};
 use super::conflicts::{Conflicts, Lifetime, Sharing};
 use super::parts;
 
@@ -63,37 +62,7 @@ impl Problem {
         if buffers.len() != conflicts.buffers() {
             return Err(Invalid::Lengths { buffers: buffers.len(), others: conflicts.buffers() });
         }
-        Self::new(buffers, Sharing::Relation { conflicts, before: None })
-    }
-
-    /// Makes a problem of the buffers of a graph. `before(i, j)` returns `true` if `i`'s free comes before `j`'s
-    /// allocation. Two buffers conflict if neither comes before the other. `before` is called both ways for each
-    /// pair.
-    ///
-    /// The order allows an exact lower bound (the heaviest antichain), which `millpond-plan` computes. For
-    /// [`Problem::from_conflicts`] the bound is only that of a heavy clique that was found.
-    ///
-    /// # Errors
-    /// If `before` is not a strict partial order (two buffers come before each other, or the relation is not
-    /// transitive), or a buffer is invalid: see [`Invalid`].
-    pub fn from_order(buffers: Vec<Buffer>, mut before: impl FnMut(usize, usize) -> bool) -> Result<Self, Invalid> {
-        let n = buffers.len();
-        let mut order = Matrix::zero(n);
-        let mut conflicts = Conflicts::none(n);
-        for i in 0..n {
-            for j in i + 1..n {
-                match (before(i, j), before(j, i)) {
-                    (true, true) => return Err(Invalid::NoOrder { first: i, second: j }),
-                    (true, false) => order.put(i, j),
-                    (false, true) => order.put(j, i),
-                    (false, false) => conflicts.add(i, j),
-                }
-            }
-        }
-        if let Some((first, second)) = untransitive(&order) {
-            return Err(Invalid::NoOrder { first, second });
-        }
-        Self::new(buffers, Sharing::Relation { conflicts, before: Some(order) })
+        Self::new(buffers, Sharing::Relation(conflicts))
     }
 
     fn new(buffers: Vec<Buffer>, sharing: Sharing) -> Result<Self, Invalid> {
@@ -134,7 +103,7 @@ impl Problem {
     pub fn conflict(&self, i: usize, j: usize) -> bool {
         match &self.sharing {
             Sharing::Line(lifetimes) => i != j && lifetimes[i].meets(lifetimes[j]),
-            Sharing::Relation { conflicts, .. } => conflicts.has(i, j),
+            Sharing::Relation(conflicts) => conflicts.has(i, j),
         }
     }
 
@@ -147,21 +116,6 @@ impl Problem {
     pub fn parts(&self) -> &[Vec<u32>] {
         &self.parts
     }
-}
-
-/// Returns a pair `i before k` that is missing although `i before j` and `j before k`, or `None` if the relation is
-/// transitive.
-fn untransitive(order: &Matrix) -> Option<(usize, usize)> {
-    for i in 0..order.side() {
-        for j in ones(order.row(i)) {
-            let missing = |(&there, &here): (&u64, &u64)| there & !here != 0;
-            if order.row(j).iter().zip(order.row(i)).any(missing) {
-                let k = ones(order.row(j)).find(|&k| !bits::has(order.row(i), k));
-                return Some((i, k.expect("a word of the row differs")));
-            }
-        }
-    }
-    None
 }
 
 /// The reason why a problem was refused. Buffers are named by their index.
@@ -202,14 +156,6 @@ pub enum Invalid {
         /// The buffer with which the sum exceeds it.
         buffer: usize,
     },
-    /// The relation is not a strict partial order.
-    #[error("not a partial order: see buffers {first} and {second}")]
-    NoOrder {
-        /// One of two buffers that come before each other, or that should be ordered by transitivity and are not.
-        first: usize,
-        /// The other.
-        second: usize,
-    },
 }
 
 #[cfg(test)]
@@ -231,17 +177,5 @@ mod tests {
         let huge = Buffer::new(u64::MAX);
         assert_eq!(refuse(vec![huge, one], vec![life(0, 2), life(1, 3)]), Invalid::TooLarge { buffer: 1 });
         assert!(Problem::from_lifetimes(vec![huge, huge], vec![life(0, 2), life(2, 3)]).is_ok());
-    }
-
-    #[test]
-    fn an_order_is_checked() {
-        let buffers = vec![Buffer::new(1); 3];
-        let chain = Problem::from_order(buffers.clone(), |i, j| i < j).unwrap();
-        assert!(!chain.conflict(0, 2));
-        assert_eq!(chain.parts().len(), 3);
-        let gap = Problem::from_order(buffers.clone(), |i, j| i + 1 == j).unwrap_err();
-        assert_eq!(gap, Invalid::NoOrder { first: 0, second: 2 });
-        let circle = Problem::from_order(buffers, |_, _| true).unwrap_err();
-        assert_eq!(circle, Invalid::NoOrder { first: 0, second: 1 });
     }
 }

@@ -100,18 +100,17 @@ const MEMBERS: usize = 1 << 24;
 const BUFFERS: usize = 1 << 14;
 
 impl Field {
-    /// Builds the tables of `part`. Returns `None` if they would be too large for a search.
+    /// Builds the tables of `part`. Returns `None` if they would be too large for a search, or if there is no line.
     pub(crate) fn new(problem: &Problem, part: &[u32]) -> Option<Self> {
+        let Sharing::Line(lifetimes) = problem.sharing() else { return None };
         if part.len() > BUFFERS {
             return None;
         }
-        let cliques = cover(problem, part, MEMBERS)?;
+        let cliques = cover(lifetimes, part, MEMBERS)?;
         // Buffers are numbered by birth, so that conflicting buffers have close numbers and rows are short.
         let n = part.len();
         let mut places: Vec<u32> = (0..n as u32).collect();
-        if let Sharing::Line(lifetimes) = problem.sharing() {
-            places.sort_by_key(|&place| lifetimes[part[place as usize] as usize].lower);
-        }
+        places.sort_by_key(|&place| lifetimes[part[place as usize] as usize].lower);
         let mut number = vec![0; n];
         places.iter().enumerate().for_each(|(k, &place)| number[place as usize] = k as u32);
         let number = |i: &u32| number[part.binary_search(i).expect("a clique lies within its part")];

@@ -32,14 +32,11 @@ struct Traits {
 /// Sorts positions in a part into the order in which to place them.
 type Sort<'a> = &'a dyn Fn(&mut Vec<usize>);
 
-/// The number of cliques to grow for a bound. Trying stops when a plan meets this bound.
-const CLIQUES: usize = 32;
-
 /// Returns the best plan that first fit finds.
 pub fn first_fit(problem: &Problem) -> Plan {
     let mut plan = Plan { offsets: vec![0; problem.buffers().len()], capacity: 0 };
     for part in problem.parts() {
-        let (offsets, height) = first_fit_of(problem, part, cliques::heaviest(problem, part, CLIQUES), &mut || true);
+        let (offsets, height) = first_fit_of(problem, part, cliques::heaviest(problem, part), &mut || true);
         plan.put(part, &offsets, height);
     }
     debug_assert_eq!(super::verify(problem, &plan), Ok(()));
@@ -105,7 +102,7 @@ fn in_order(
             let conflicting = |k: usize| move |other: usize| lives[k].meets(lives[other]);
             fit(&needs, order, (most, go), Scan::new(part.len(), conflicting))
         }
-        Sharing::Relation { conflicts, .. } => {
+        Sharing::Relation(conflicts) => {
             let conflicting = |k: usize| {
                 let row = conflicts.row(id(k));
                 move |other: usize| bits::has(row, id(other))
@@ -165,7 +162,7 @@ fn traits(problem: &Problem, part: &[u32]) -> Traits {
                 birth: part.iter().map(|&i| life(i).lower).collect(),
             }
         }
-        Sharing::Relation { conflicts, .. } => {
+        Sharing::Relation(conflicts) => {
             let row = |i: u32| bits::ones(conflicts.row(i as usize));
             Traits {
                 length: part.iter().map(|&i| row(i).count() as u64).collect(),
@@ -192,5 +189,36 @@ fn before(running: &[(i64, u64)], step: i64) -> u64 {
     match running.partition_point(|&(at, _)| at < step) {
         0 => 0,
         n => running[n - 1].1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Conflicts, verify};
+
+    #[test]
+    fn plans_are_right_whatever_the_relation() {
+        let mut state = 5_u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) % below
+        };
+        for round in 0..200 {
+            let count = 1 + random(60);
+            let mut one = || Buffer::new(1 + random(900)).aligned(1 << random(6));
+            let buffers: Vec<Buffer> = (0..count).map(|_| one()).collect();
+            let conflicts = Conflicts::from_fn(buffers.len(), |_, _| random(10) < round % 11);
+            let all: u64 = buffers.iter().map(|it| it.bytes).sum();
+            let largest = buffers.iter().map(|it| it.bytes).max().unwrap_or(0);
+            let problem = Problem::from_conflicts(buffers, conflicts).unwrap();
+            let plan = first_fit(&problem);
+            assert_eq!(verify(&problem, &plan), Ok(()));
+            match round % 11 {
+                0 => assert_eq!(plan.capacity, largest, "without conflicts"),
+                10 => assert!(plan.capacity >= all, "all conflict"),
+                _ => assert!(plan.capacity >= largest),
+            }
+        }
     }
 }
