@@ -3,8 +3,6 @@
 //! A pool's virtual range is far larger than the used part. Ranges that no life ever used are removed if they are at
 //! least [`GAP`] long. A *seam* is the place where such a range was.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use millpond_core::units::{MIB, Range, round_up};
 
 /// Addresses that are aligned to this many bytes keep their alignment as offsets.
@@ -66,60 +64,6 @@ impl Packed {
     }
 }
 
-/// Addresses for a program without addresses: best fit among the free ranges, else after everything.
-#[derive(Debug, Default)]
-pub(super) struct Places {
-    /// The free ranges: from start to size. `sizes` has them as (size, start).
-    free: BTreeMap<u64, u64>,
-    sizes: BTreeSet<(u64, u64)>,
-    end: u64,
-}
-
-impl Places {
-    /// Allocates `bytes`, at most 128 TiB. Returns the address.
-    pub(super) fn take(&mut self, bytes: u64) -> u64 {
-        let Some(&(free, start)) = self.sizes.range((bytes, 0)..).next() else {
-            self.end += bytes;
-            return self.end - bytes;
-        };
-        self.remove(start, free);
-        if free > bytes {
-            self.insert(start + bytes, free - bytes);
-        }
-        start
-    }
-
-    /// Frees an allocated range.
-    pub(super) fn give(&mut self, start: u64, bytes: u64) {
-        let (mut start, mut bytes) = (start, bytes);
-        if let Some((&before, &free)) = self.free.range(..start).next_back()
-            && before + free == start
-        {
-            self.remove(before, free);
-            (start, bytes) = (before, bytes + free);
-        }
-        if let Some(&free) = self.free.get(&(start + bytes)) {
-            self.remove(start + bytes, free);
-            bytes += free;
-        }
-        if start + bytes == self.end {
-            self.end = start;
-        } else {
-            self.insert(start, bytes);
-        }
-    }
-
-    fn insert(&mut self, start: u64, bytes: u64) {
-        self.free.insert(start, bytes);
-        self.sizes.insert((bytes, start));
-    }
-
-    fn remove(&mut self, start: u64, bytes: u64) {
-        self.free.remove(&start);
-        self.sizes.remove(&(bytes, start));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -143,20 +87,5 @@ mod tests {
         let packed = Packed::of([Range::new(0, 100 * MIB), Range::new(8, 8), Range::new(99 * MIB, MIB)].into_iter());
         assert_eq!((packed.seams.len(), packed.height), (1, 100 * MIB));
         assert_eq!(Packed::of(std::iter::empty()), Packed::default());
-    }
-
-    #[test]
-    fn places_are_apart_and_used_again() {
-        let mut places = Places::default();
-        let [a, b, c] = [1024, 512, 100].map(|bytes| places.take(bytes));
-        assert_eq!([a, b, c], [0, 1024, 1536]);
-        places.give(a, 1024);
-        assert_eq!((places.take(512), places.take(513)), (0, 1636), "the smallest that fits, else behind everything");
-        places.give(b, 512);
-        assert_eq!(places.take(1000), 512, "neighbours become one");
-        for (start, bytes) in [(0, 512), (512, 1000), (1536, 100), (1636, 513)] {
-            places.give(start, bytes);
-        }
-        assert_eq!((places.free.len(), places.sizes.len(), places.end), (0, 0, 0));
     }
 }

@@ -107,7 +107,8 @@ impl Builder {
             bytes,
             stream,
             free_stream: stream,
-            address: self.room.take(bytes),
+            // A life for which there is no room is drawn at the bottom.
+            address: self.room.take(bytes, 1).unwrap_or(0),
             name: self.name(names, name),
             site: self.place(op.place, names),
             free_site: 0,
@@ -130,7 +131,7 @@ impl Builder {
         if life.freed.is_none() {
             life.freed = Some(self.scene.steps.max(life.born + 1));
             (life.free_stream, life.free_site) = (stream.unwrap_or(life.stream), site);
-            self.room.give(life.address, life.bytes);
+            self.room.give(life.address, life.address + life.bytes);
         }
     }
 

@@ -16,6 +16,7 @@
 //! | `parts` | the connected parts of the conflicts, which are placed independently |
 //! | `cliques` | sets of buffers that all conflict, which give the bound |
 //! | `greedy` | first fit, one buffer after the other |
+//! | `holes` | free ranges |
 //! | `verify` | the definition of a right plan, independent of the files above |
 //!
 //! Invariants: **sound**: every plan made here passes [`verify`]. **repeatable**: the same problem gives the same
@@ -25,12 +26,14 @@ pub mod bits;
 pub mod cliques;
 mod conflicts;
 mod greedy;
+mod holes;
 mod parts;
 mod problem;
 mod verify;
 
 pub use conflicts::{Conflicts, Lifetime, Sharing};
 pub use greedy::{first_fit, first_fit_of};
+pub use holes::Holes;
 pub use problem::{Buffer, Invalid, Problem};
 pub use verify::{Fault, verify};
 

@@ -13,12 +13,12 @@ use std::collections::HashMap;
 use millpond_core::check::{Checker, Done, Finding, Reason, Settings};
 use millpond_core::ids::{AllocId, ExecId, GraphId, StreamId};
 use millpond_core::op::{Act, Memory, Name, Names, Op, Place, What};
+use millpond_core::plan::Holes;
 use millpond_core::units::Bytes;
 use millpond_litmus::{Program, statement};
 
 use crate::refusal::Refusal;
 
-use super::addresses::Places;
 use super::fix;
 use super::graphs::{Exec, Graph, Owned, drawing};
 use super::order::{self, Order};
@@ -67,7 +67,8 @@ pub(super) struct Builder {
     pub(super) latest: HashMap<AllocId, u32>,
     /// The lives that the current operation begins.
     pub(super) begun: Vec<(AllocId, u32)>,
-    pub(super) room: Places,
+    /// The addresses of lives: the program has none.
+    pub(super) room: Holes,
     pub(super) nodes: HashMap<Memory, Owned>,
     /// `true` if memory that is live only during a launch is shown.
     pub(super) is_small: bool,
@@ -97,7 +98,7 @@ impl Builder {
             lives: HashMap::new(),
             latest: HashMap::new(),
             begun: Vec::new(),
-            room: Places::default(),
+            room: Holes::default(),
             nodes: HashMap::new(),
             is_small: false,
             graphs: Vec::new(),

@@ -3,69 +3,9 @@
 //! For problems that are too large for first fit to end in time. It takes `n log n`, and its plans need more bytes.
 //! Invariant **sound**: at each step, the live buffers have no byte in common.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use crate::plan::conflicts::Sharing;
+use crate::plan::holes::Holes;
 use crate::plan::problem::Problem;
-use crate::units::round_up;
-
-/// The free ranges, by their start and by their size.
-#[derive(Default)]
-struct Holes {
-    starts: BTreeMap<u64, u64>,
-    sizes: BTreeSet<(u64, u64)>,
-    /// Everything from here on is free.
-    end: u64,
-}
-
-impl Holes {
-    fn add(&mut self, start: u64, end: u64) {
-        if start < end {
-            self.starts.insert(start, end);
-            self.sizes.insert((end - start, start));
-        }
-    }
-
-    fn remove(&mut self, start: u64, end: u64) {
-        self.starts.remove(&start);
-        self.sizes.remove(&(end - start, start));
-    }
-
-    /// Takes room for `bytes` bytes: in the smallest hole that fits at any alignment, or after everything.
-    fn take(&mut self, bytes: u64, alignment: u64) -> Option<u64> {
-        let Some(&(size, start)) = self.sizes.range((bytes.checked_add(alignment - 1)?, 0)..).next() else {
-            let offset = round_up(self.end, alignment)?;
-            let (before, end) = (self.end, offset.checked_add(bytes)?);
-            self.end = end;
-            self.add(before, offset);
-            return Some(offset);
-        };
-        let offset = round_up(start, alignment)?;
-        self.remove(start, start + size);
-        self.add(start, offset);
-        self.add(offset + bytes, start + size);
-        Some(offset)
-    }
-
-    /// Makes a taken range a hole again, joined with the holes beside it.
-    fn give(&mut self, mut start: u64, mut end: u64) {
-        if let Some((&before, &meets)) = self.starts.range(..start).next_back()
-            && meets == start
-        {
-            self.remove(before, meets);
-            start = before;
-        }
-        if let Some(&behind) = self.starts.get(&end) {
-            self.remove(end, behind);
-            end = behind;
-        }
-        if end == self.end {
-            self.end = start;
-        } else {
-            self.add(start, end);
-        }
-    }
-}
 
 /// Returns the offsets in the order of `part` and the highest byte used, or `None` if there is no line.
 pub(super) fn place(problem: &Problem, part: &[u32]) -> Option<(Vec<u64>, u64)> {
