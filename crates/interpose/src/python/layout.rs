@@ -1,116 +1,61 @@
 //! The layout of CPython's structures that are read here, and the way of reading them.
 //!
-//! From 3.13 on an interpreter describes itself (`_Py_DebugOffsets`, at the start of `_PyRuntime`), with the global
-//! lock or without it. `versions` has the place of each offset in that description, and the offsets of 3.11 and 3.12.
 //! Within a minor version these structures do not change. Builds with another layout (with counted references) are
 //! recognised by the types of their objects. This module knows no frame and no version.
 
 use std::cell::Cell;
 
-/// Offsets in bytes from the start of the structure that a field is in.
+/// Offsets in bytes from the start of the structure that a field is in. `versions` has a row for each field, with a
+/// column for each version.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
+pub(super) struct Layout<T = usize> {
     /// In a thread's state: its frame, or the C frame that has it.
-    pub(super) current: usize,
-    /// In that C frame: the Python frame. `None` if there is no such step.
-    pub(super) through_frame_of_c: Option<usize>,
+    pub(super) current: T,
+    /// In that C frame: the Python frame. [`NONE`] if there is no such step.
+    pub(super) through_frame_of_c: T,
     /// In a frame.
-    pub(super) code: usize,
-    pub(super) previous: usize,
-    pub(super) instruction: usize,
-    pub(super) owner: usize,
-    /// If each thread has its own copy of the instructions: in a code object, the list of copies; in a frame, the index
-    /// of the copy that it runs.
-    pub(super) copies: Option<(usize, usize)>,
+    pub(super) code: T,
+    pub(super) previous: T,
+    pub(super) instruction: T,
+    pub(super) owner: T,
+    /// In a code object: the list of copies of the instructions, if each thread has its own copy. Else [`NONE`].
+    pub(super) copies: T,
+    /// In a frame: the index of the copy that it runs.
+    pub(super) copy: T,
     /// In a code object.
-    pub(super) first_line: usize,
-    pub(super) file: usize,
-    pub(super) qualified_name: usize,
-    pub(super) lines: usize,
-    pub(super) instructions: usize,
+    pub(super) first_line: T,
+    pub(super) file: T,
+    pub(super) qualified_name: T,
+    pub(super) lines: T,
+    pub(super) instructions: T,
     /// In an object.
-    pub(super) type_of: usize,
+    pub(super) type_of: T,
     /// In a `bytes` object.
-    pub(super) bytes_length: usize,
-    pub(super) bytes_data: usize,
+    pub(super) bytes_length: T,
+    pub(super) bytes_data: T,
     /// In a string: its characters come last, this many bytes later if not all are ASCII.
-    pub(super) text_length: usize,
-    pub(super) text_state: usize,
-    pub(super) ascii: usize,
-    pub(super) more_if_not_ascii: usize,
-    pub(super) state: State,
+    pub(super) text_length: T,
+    pub(super) text_state: T,
+    pub(super) ascii: T,
+    pub(super) more_if_not_ascii: T,
+    pub(super) state: State<T>,
 }
 
 /// The bits of a string's state: the bytes of a character, whether the characters follow the object, whether all are
 /// ASCII.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct State {
-    pub(super) width: u32,
-    pub(super) is_compact: u32,
-    pub(super) is_ascii: u32,
+pub(super) struct State<T = usize> {
+    pub(super) width: T,
+    pub(super) is_compact: T,
+    pub(super) is_ascii: T,
 }
 
-/// The places, in an interpreter's description of itself, of what a [`Layout`] has.
-#[derive(Debug)]
-pub(super) struct Described {
-    /// The place of each offset, in that offset's field. Fields that the description lacks are as in the layout.
-    pub(super) at: Layout,
-    /// The state of a string, which the description lacks, without the global lock.
-    pub(super) state_without_lock: State,
-}
-
+/// The offset of a field that there is not.
+pub(super) const NONE: usize = usize::MAX;
 /// The owner of frames that belong to C and have no code (from 3.12 on).
 pub(super) const OWNED_BY_C: u8 = 3;
 /// The tag bits of a reference in a frame, beside the object's address (from 3.14 on).
 pub(super) const TAG: usize = 3;
-/// The start of a description. The version follows, and then whether there is no lock, 8 bytes each.
-const COOKIE: [u8; 8] = *b"xdebugpy";
-/// The largest offset: no structure is larger.
-const OFFSET_MAX: usize = 1 << 14;
-
-impl Described {
-    /// Returns the layout of the interpreter whose description is at an address. `None` if it is of another version, or
-    /// is no description.
-    pub(super) fn layout(&self, version: u64, address: usize, memory: &Memory) -> Option<Layout> {
-        let has = |offset| memory.word(address, offset);
-        if memory.number(address, 0)? != COOKIE || has(8)? as u64 != version {
-            return None;
-        }
-        let has_no_lock = match has(16)? {
-            0 => false,
-            1 => true,
-            _ => return None,
-        };
-        let offset = |place| has(place).filter(|offset| *offset < OFFSET_MAX);
-        let Self { at, state_without_lock } = self;
-        let copies = match at.copies.filter(|_| has_no_lock) {
-            Some((list, number)) => Some((offset(list)?, offset(number)?)),
-            None => None,
-        };
-        Some(Layout {
-            current: offset(at.current)?,
-            through_frame_of_c: at.through_frame_of_c,
-            code: offset(at.code)?,
-            previous: offset(at.previous)?,
-            instruction: offset(at.instruction)?,
-            owner: offset(at.owner)?,
-            copies,
-            first_line: offset(at.first_line)?,
-            file: offset(at.file)?,
-            qualified_name: offset(at.qualified_name)?,
-            lines: offset(at.lines)?,
-            instructions: offset(at.instructions)?,
-            type_of: offset(at.type_of)?,
-            bytes_length: offset(at.bytes_length)?,
-            bytes_data: offset(at.bytes_data)?,
-            text_length: offset(at.text_length)?,
-            text_state: offset(at.text_state)?,
-            ascii: offset(at.ascii)?,
-            more_if_not_ascii: at.more_if_not_ascii,
-            state: if has_no_lock { *state_without_lock } else { at.state },
-        })
-    }
-}
 
 /// The addresses of the types.
 #[derive(Debug)]
@@ -164,7 +109,7 @@ impl Memory {
     }
 
     #[inline]
-    fn number<const N: usize>(&self, base: usize, offset: usize) -> Option<[u8; N]> {
+    pub(super) fn number<const N: usize>(&self, base: usize, offset: usize) -> Option<[u8; N]> {
         if self.is_trusted.get() {
             let at = Self::place(base, offset)?;
             // SAFETY: as in `read`.
@@ -214,7 +159,7 @@ pub(super) struct Object {
     at: usize,
     /// The object's length field. `state` is a string's state field.
     length: usize,
-    state: Option<u32>,
+    state: Option<usize>,
     /// The size of one character in bytes.
     width: usize,
     /// The offset of the first one in the object.
@@ -226,7 +171,7 @@ impl Object {
     /// Reads a string.
     pub(super) fn text(memory: &Memory, layout: &Layout, types: &Types, at: usize) -> Option<Self> {
         let is_it = memory.word(at, layout.type_of)? == types.text;
-        let state = memory.half(at, layout.text_state).filter(|_| is_it)? & layout.state.all();
+        let state = memory.half(at, layout.text_state).filter(|_| is_it)? as usize & layout.state.all();
         let width = layout.state.width_of(state);
         let is_known = state & layout.state.is_compact != 0 && matches!(width, 1 | 2 | 4);
         let from =
@@ -262,7 +207,7 @@ impl Object {
             None => (layout.bytes_length, true),
             Some(known) => {
                 let state = memory.half(at, layout.text_state);
-                (layout.text_length, state.is_some_and(|state| state & layout.state.all() == known))
+                (layout.text_length, state.is_some_and(|state| state as usize & layout.state.all() == known))
             }
         };
         at == self.at
@@ -273,12 +218,12 @@ impl Object {
 }
 
 impl State {
-    fn all(self) -> u32 {
+    fn all(self) -> usize {
         self.width | self.is_compact | self.is_ascii
     }
 
-    fn width_of(self, state: u32) -> usize {
-        ((state & self.width) >> self.width.trailing_zeros()) as usize
+    fn width_of(self, state: usize) -> usize {
+        (state & self.width) >> self.width.trailing_zeros()
     }
 }
 

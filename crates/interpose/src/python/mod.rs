@@ -10,6 +10,7 @@
 //! refuses memory that is not mapped. Each object that is followed must have the expected type. If one has not, nothing
 //! is read any more.
 
+mod described;
 mod layout;
 mod lines;
 mod versions;
@@ -20,7 +21,8 @@ use std::sync::atomic::{Ordering, fence};
 use rustc_hash::FxHashMap;
 
 use crate::entry::real;
-use layout::{Layout, Memory, Object, Types};
+use described::layout_of;
+use layout::{Layout, Memory, NONE, Object, Types};
 
 /// The most frames that are read, from the innermost on.
 const FRAMES_MAX: usize = 256;
@@ -218,8 +220,8 @@ impl Interpreter {
         let state = unsafe { (self.own_state)() }.expose_provenance();
         let current = self.memory.word(state, self.layout.current)?;
         match self.layout.through_frame_of_c {
-            None => Some(current),
-            Some(offset) => self.memory.word(current, offset),
+            NONE => Some(current),
+            offset => self.memory.word(current, offset),
         }
     }
 
@@ -236,17 +238,17 @@ impl Interpreter {
             return None;
         }
         let first = match layout.copies {
-            None => code.checked_add(layout.instructions)?,
-            Some(copies) => self.first_of_copy(code, frame, copies)?,
+            NONE => code.checked_add(layout.instructions)?,
+            list => self.first_of_copy(code, frame, list)?,
         };
         let instruction = memory.word(frame, layout.instruction)?;
         Some((Some((code, instruction.checked_sub(first)?)), outer))
     }
 
     /// Returns the first instruction of the copy of a code object that a frame runs.
-    fn first_of_copy(&self, code: usize, frame: usize, (list, number): (usize, usize)) -> Option<usize> {
+    fn first_of_copy(&self, code: usize, frame: usize, list: usize) -> Option<usize> {
         let memory = &self.memory;
-        let number = memory.half(frame, number)? as usize;
+        let number = memory.half(frame, self.layout.copy)? as usize;
         let mut copies = memory.word(code, list)?;
         loop {
             // The number of copies, followed by their addresses.
@@ -288,19 +290,6 @@ impl Interpreter {
     }
 }
 
-/// Returns the layout of a version (as in `Py_Version`), whose description of itself is at an address. `None` if the
-/// version is not known, or the description is of another one.
-fn layout_of(version: u64, description: usize, memory: &Memory) -> Option<Layout> {
-    match version >> 16 {
-        0x030b => Some(versions::PYTHON_3_11),
-        0x030c => Some(versions::PYTHON_3_12),
-        0x030d => versions::PYTHON_3_13.layout(version, description, memory),
-        0x030e => versions::PYTHON_3_14.layout(version, description, memory),
-        0x030f => versions::PYTHON_3_15.layout(version, description, memory),
-        _ => None,
-    }
-}
-
 /// Returns `true` if a file is one of the libraries' whose callers count, or code that a library generated.
 fn is_library(file: &str) -> bool {
     if file.starts_with("<frozen ") || file.starts_with("<eval_with_key>") || file.contains("/torchinductor_") {
@@ -335,8 +324,9 @@ mod tests {
     /// Returns an interpreter of 3.12 whose thread's state is in these words.
     fn interpreter(words: &[Cell<usize>]) -> Python {
         STATE.set(words.as_ptr().expose_provenance());
-        let (layout, types) = (versions::PYTHON_3_12, Types { code: 1, text: 2, bytes: 3 });
         let memory = Memory::default();
+        let layout = layout_of(0x030c_00f0, 0, &memory).expect("a layout");
+        let types = Types { code: 1, text: 2, bytes: 3 };
         let it = Interpreter { own_state, is_initialised, layout, types, memory };
         Python { state: State::There(Box::new(it)), known: FxHashMap::default() }
     }
@@ -411,10 +401,24 @@ mod tests {
     fn an_interpreter_is_read_as_it_describes_itself() {
         let locked = layout(VERSION, &description(VERSION, 0)).expect("a layout");
         let not_ascii = locked.ascii + locked.more_if_not_ascii;
-        assert_eq!((locked.current, locked.code, not_ascii, locked.copies), (208, 264, 656, None));
+        assert_eq!((locked.current, locked.code, not_ascii, locked.copies), (208, 264, 656, NONE));
         let free = layout(VERSION, &description(VERSION, 1)).expect("a layout");
-        assert_eq!((free.current, free.copies), (208, Some((392, 304))));
+        assert_eq!((free.current, free.copies, free.copy), (208, 392, 304));
         assert_eq!((free.state.width, locked.state.width), (0x700, 0x1c));
+    }
+
+    #[test]
+    fn every_version_has_its_own_column() {
+        let of = |version: u64| {
+            let it = layout(version, &description(version, 1)).expect("a layout");
+            let offsets = [it.through_frame_of_c, it.code, it.first_line, it.copy, it.ascii, it.more_if_not_ascii];
+            (offsets, it.state.width)
+        };
+        assert_eq!(of(0x030b_00f0), ([8, 32, 72, NONE, 48, 24], 0x1c));
+        assert_eq!(of(0x030c_00f0), ([0, 0, 68, NONE, 40, 16], 0x1c));
+        assert_eq!(of(0x030d_00f0), ([NONE, 240, 312, NONE, 560, 16], 0x1c));
+        assert_eq!(of(0x030e_00f0), ([NONE, 264, 352, 304, 640, 16], 0x700));
+        assert_eq!(of(0x030f_00f0), ([NONE, 328, 416, 368, 736, 16], 0x700));
     }
 
     #[test]
