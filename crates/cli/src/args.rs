@@ -170,24 +170,6 @@ pub struct Replay {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub gpu: Option<u32>,
 
-    /// Write a pattern into each allocation and check it before its free
-    ///
-    /// A byte that changed in between is an error of the pool: it is reported, and the exit status is 1. This needs as
-    /// much real memory as the program has live at once. Only on the host device.
-    #[arg(long, help_heading = "Checks")]
-    pub touch: bool,
-
-    /// The seed of the patterns that --touch writes
-    #[arg(
-        long,
-        value_name = "NUMBER",
-        allow_negative_numbers = true,
-        default_value_t = 1,
-        requires = "touch",
-        help_heading = "Checks"
-    )]
-    pub seed: u64,
-
     /// The pool's settings.
     #[command(flatten)]
     pub pool: Pool,
@@ -200,7 +182,7 @@ Examples:
   millpond replay before.pickle after.pickle
   millpond replay traces/*.gz --json | jq '.files[] | [.name, .ratio]'
 
-Exit status: 0 all is well, 1 a touched byte changed or the device could not serve, 2 bad input.";
+Exit status: 0 all is well, 1 the device could not serve, 2 bad input.";
 
 /// The arguments of `millpond view`.
 #[derive(clap::Args, Debug)]
@@ -356,7 +338,6 @@ mod tests {
         assert!(replay(&["x", "--release-threshold", "5mb"]).unwrap_err().contains("64MiB"));
         assert!(replay(&["x", "--release-threshold", "99999999999TiB"]).unwrap_err().contains("64MiB"));
         assert!(replay(&["x", "--repeat", "0"]).unwrap_err().contains("0 is not in 1..=100000"));
-        assert!(replay(&["x", "--seed", "7"]).unwrap_err().contains("--touch"));
         assert!(replay(&[]).unwrap_err().contains("<FILE>"));
     }
 }

@@ -3,8 +3,6 @@
 //! If a free is on another stream than its allocation, an event orders the two. The recorded program must have ordered
 //! them, too, but the recording does not say how.
 
-mod touch;
-
 use std::collections::BTreeMap;
 
 use millpond::{Buffer, Device, HostConfig, Pool, Stream};
@@ -12,8 +10,6 @@ use millpond_cli::args::DeviceKind;
 use millpond_cli::replay::{Figures, ServeError, Server, Setup};
 use millpond_core::units::TIB;
 use millpond_driver::{CallCounts, CallKind};
-
-use touch::Patterns;
 
 /// The memory of the devices: more than any recorded program had. It costs nothing until it is touched.
 const DEVICE_BYTES: u64 = TIB;
@@ -35,7 +31,6 @@ struct Library {
     live: Vec<Option<(Buffer<u8>, u32)>>,
     /// The driver calls up to the end of the last pass.
     counted: CallCounts,
-    patterns: Option<Patterns>,
 }
 
 impl Library {
@@ -48,8 +43,7 @@ impl Library {
         let streams = (0..setup.streams).map(|_| device.non_blocking_stream()).collect::<Result<_, _>>()?;
         let live = (0..setup.allocations).map(|_| None).collect();
         let counted = device.driver_calls();
-        let patterns = setup.touch.then(|| Patterns::new(setup.seed));
-        Ok(Self { device, pool, streams, live, counted, patterns })
+        Ok(Self { device, pool, streams, live, counted })
     }
 
     #[cold]
@@ -62,9 +56,6 @@ impl Server for Library {
     fn alloc(&mut self, id: u32, bytes: u64, stream: u32) -> Result<(), ServeError> {
         let on = &self.streams[stream as usize];
         let buffer = on.alloc::<u8>(&self.pool, bytes as usize).map_err(refused)?;
-        if let Some(patterns) = &self.patterns {
-            patterns.write(on, &buffer, id).map_err(refused)?;
-        }
         self.live[id as usize] = Some((buffer, stream));
         Ok(())
     }
@@ -74,11 +65,7 @@ impl Server for Library {
         if home != stream {
             self.order(home, stream).map_err(refused)?;
         }
-        let on = &self.streams[stream as usize];
-        if let Some(patterns) = &self.patterns {
-            patterns.check(on, &buffer, id).map_err(refused)?;
-        }
-        on.free(buffer).map_err(|refusal| refused(refusal.error))
+        self.streams[stream as usize].free(buffer).map_err(|refusal| refused(refusal.error))
     }
 
     fn address(&self, id: u32) -> u64 {
@@ -97,8 +84,7 @@ impl Server for Library {
         let during = calls - std::mem::replace(&mut self.counted, calls);
         let made = CallKind::ALL.into_iter().filter(|&kind| during[kind] > 0);
         let driver_calls: BTreeMap<String, u64> = made.map(|kind| (kind.to_string(), during[kind])).collect();
-        let touched = self.patterns.as_mut().map(Patterns::end_of_pass);
-        Ok(Figures { peak_reserved_bytes, driver_calls, touched })
+        Ok(Figures { peak_reserved_bytes, driver_calls })
     }
 }
 

@@ -6,14 +6,13 @@
 mod all;
 mod compare;
 mod passes;
-mod picture;
 mod report;
 mod server;
 
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::args::{DeviceKind, Replay};
+use crate::args::Replay;
 use crate::progress::Progress;
 use crate::recorded::{Place, Recorded, Refusal};
 use crate::refusal::shown_path;
@@ -24,16 +23,13 @@ use crate::{Status, Stop};
 pub use all::Totals;
 pub use compare::{Comparison, PassRatios};
 pub use report::Report;
-pub use server::{Figures, Open, ServeError, Server, Setup, Touched};
+pub use server::{Figures, Open, ServeError, Server, Setup};
 
 /// Runs the command.
 ///
 /// # Errors
 /// Fails if an input is wrong, or if `out` or `err` cannot be written.
 pub fn run(args: &Replay, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Write) -> Result<Status, Stop> {
-    if args.touch && args.device == DeviceKind::Sim {
-        return Err(Stop::bad_input("--touch: the device `sim` has no memory to touch\n  help: use --device host"));
-    }
     // The tables of two recordings are merged into one, which is printed at the end.
     let is_pair = args.files.len() == 2;
     let mut status = Status::Fine;
@@ -50,13 +46,10 @@ pub fn run(args: &Replay, open: Open<'_>, out: &mut dyn Write, err: &mut dyn Wri
         let before = reports.len();
         for recorded in found {
             match serve(args, open, file, &recorded) {
-                Ok((report, curve)) => {
-                    if report.touch.as_ref().is_some_and(|touch| touch.mismatches > 0) {
-                        status = status.max(Status::Found);
-                    }
+                Ok(report) => {
                     if !args.json {
                         let gap = if reports.is_empty() { "" } else { "\n" };
-                        write!(out, "{gap}{}", report.head(&picture::picture(&curve, picture::width())))?;
+                        write!(out, "{gap}{}", report.head())?;
                         if !is_pair {
                             write!(out, "{}", report.tail())?;
                         }
@@ -94,8 +87,7 @@ fn finish(args: &Replay, reports: &[Report], counts: &[usize], out: &mut dyn Wri
         return writeln!(out, "{json}");
     }
     if let Some((first, second)) = pair {
-        write!(out, "\n{}", compare::text(first, second))?;
-        return [first, second].into_iter().try_for_each(|report| write!(out, "{}", report.touched_text()));
+        return write!(out, "\n{}", compare::text(first, second));
     }
     if args.files.len() == 2 {
         for report in reports {
@@ -125,15 +117,12 @@ fn read(file: &Path, gpu: Option<u32>) -> Result<Vec<Recorded>, Refusal> {
 }
 
 /// Serves one program and measures it.
-fn serve(args: &Replay, open: Open<'_>, file: &Path, recorded: &Recorded) -> Result<(Report, picture::Curve), String> {
+fn serve(args: &Replay, open: Open<'_>, file: &Path, recorded: &Recorded) -> Result<Report, String> {
     let program = &recorded.program;
-    let setup = Setup { touch: args.touch, seed: args.seed, ..Setup::new(args.device, &args.pool, program) };
-    let mut server = setup.open(open)?;
+    let mut server = Setup::new(args.device, &args.pool, program).open(open)?;
     let mut progress = Progress::new(program.name(), program.events().len() as u64 * u64::from(args.repeat));
     let served = passes::serve(program, &mut *server, args.repeat, &mut |events| progress.advance(events));
     progress.finish();
-    let run = served.map_err(|failure| failure.to_string())?;
-    let idle = passes::loop_nanoseconds(program);
-    let report = Report::new(file, recorded, args.device, &run, idle);
-    Ok((report, run.curve))
+    let passes = served.map_err(|failure| failure.to_string())?;
+    Ok(Report::new(file, recorded, args.device, &passes))
 }

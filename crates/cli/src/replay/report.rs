@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anstyle::{AnsiColor, Style};
+use anstyle::Style;
 use comfy_table::Table;
 use millpond_core::units::MIB;
 use millpond_driver::CallKind;
 use serde::Serialize;
 
-use super::passes::{Run, median};
-use super::server::Touched;
+use super::passes::{Pass, median};
 use crate::args::DeviceKind;
 use crate::recorded::{Recorded, Skipped};
 use crate::text_table::{render, table};
@@ -52,10 +51,6 @@ pub struct Report {
     pub first_pass: PassReport,
     /// The figures of the later passes together, if there are any.
     pub later_passes: Option<PassReport>,
-    /// The cost of the loop around the server. It is subtracted from all times.
-    pub loop_ns_per_event: f64,
-    /// The check of touched memory, if requested.
-    pub touch: Option<Touched>,
     /// Steps of the recording that are not in the program.
     pub skipped: Skipped,
     /// The recording's own figures about the run it was made from.
@@ -87,15 +82,12 @@ pub struct RecordedRun {
 }
 
 impl Report {
-    /// Computes the figures of a run. `idle` is the cost of the loop itself, in nanoseconds per event.
-    pub(crate) fn new(file: &Path, recorded: &Recorded, device: DeviceKind, run: &Run, idle: f64) -> Self {
+    /// Computes the figures of some passes, at least one.
+    pub(crate) fn new(file: &Path, recorded: &Recorded, device: DeviceKind, passes: &[Pass]) -> Self {
         let program = &recorded.program;
-        let (first, later) = run.passes.split_at(1);
-        let of = |passes: &[super::passes::Pass]| {
-            let times = passes.iter().map(|pass| {
-                let nanoseconds = pass.elapsed.as_nanos() as f64 / program.events().len() as f64;
-                (nanoseconds - idle).max(0.0)
-            });
+        let (first, later) = passes.split_at(1);
+        let of = |passes: &[Pass]| {
+            let times = passes.iter().map(|pass| pass.elapsed.as_nanos() as f64 / program.events().len() as f64);
             let peak = passes.iter().map(|pass| pass.figures.peak_reserved_bytes).max().unwrap_or(0);
             PassReport {
                 passes: passes.len(),
@@ -105,7 +97,7 @@ impl Report {
                 driver_calls: sum(passes.iter().map(|pass| &pass.figures.driver_calls)),
             }
         };
-        let all = of(&run.passes);
+        let all = of(passes);
         let first_pass = of(first);
         let later_passes = (!later.is_empty()).then(|| of(later));
         let after = later_passes.as_ref().map_or(0, |later| later.driver_calls.values().sum());
@@ -118,7 +110,7 @@ impl Report {
             events: program.events().len(),
             allocations: program.allocations(),
             streams: program.streams(),
-            passes: run.passes.len(),
+            passes: passes.len(),
             peak_requested_bytes: program.peak_bytes(),
             peak_reserved_bytes: all.peak_reserved_bytes,
             ratio: all.ratio,
@@ -127,8 +119,6 @@ impl Report {
             driver_calls_after_first_pass: after,
             first_pass,
             later_passes,
-            loop_ns_per_event: idle,
-            touch: touched(run),
             skipped: recorded.skipped,
             recorded_run: RecordedRun {
                 seconds: program.seconds,
@@ -137,8 +127,8 @@ impl Report {
         }
     }
 
-    /// Returns the program's description, with its picture.
-    pub(crate) fn head(&self, picture: &str) -> String {
+    /// Returns the program's description.
+    pub(crate) fn head(&self) -> String {
         let (bold, title) = (Style::new().bold(), self.title());
         let Self { events, allocations, streams, format, device, .. } = self;
         let many = if *streams == 1 { "" } else { "s" };
@@ -147,31 +137,12 @@ impl Report {
              served by the {device} device\n"
         );
         text.extend(self.skipped.sentences().iter().map(|sentence| format!("  note: {sentence}\n")));
-        if !picture.is_empty() {
-            text.extend(["\n", picture]);
-        }
         text
     }
 
-    /// Returns the table and the check of touched memory.
+    /// Returns the table.
     pub(crate) fn tail(&self) -> String {
-        format!("\n{}{}", render(self.table()), self.touched_text())
-    }
-
-    /// Describes the check of touched memory.
-    pub(crate) fn touched_text(&self) -> String {
-        let (green, red) = (AnsiColor::Green.on_default(), AnsiColor::Red.on_default().bold());
-        match &self.touch {
-            None => String::new(),
-            Some(Touched { checked, mismatches: 0, .. }) => {
-                format!("{green}touched: {checked} allocations, all as written{green:#}\n")
-            }
-            Some(Touched { checked, mismatches, first_mismatch }) => {
-                let first = first_mismatch.iter().map(|first| format!("  first: {first}\n"));
-                let head = format!("{red}touched: {mismatches} of {checked} allocations changed{red:#}\n");
-                first.fold(head, |text, first| text + &first)
-            }
-        }
+        format!("\n{}", render(self.table()))
     }
 
     /// Returns the program's name, with its GPU.
@@ -301,18 +272,4 @@ pub(super) fn sum<'a>(counts: impl Iterator<Item = &'a BTreeMap<String, u64>>) -
         *sum.entry(kind.clone()).or_insert(0) += calls;
     }
     sum
-}
-
-/// Sums up the checks of touched memory in all passes.
-fn touched(run: &Run) -> Option<Touched> {
-    let mut all: Option<Touched> = None;
-    for touched in run.passes.iter().filter_map(|pass| pass.figures.touched.as_ref()) {
-        let all = all.get_or_insert_default();
-        all.checked += touched.checked;
-        all.mismatches += touched.mismatches;
-        if all.first_mismatch.is_none() {
-            all.first_mismatch.clone_from(&touched.first_mismatch);
-        }
-    }
-    all
 }

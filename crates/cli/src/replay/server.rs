@@ -19,17 +19,13 @@ pub struct Setup {
     pub streams: u32,
     /// The number of allocations of a pass: `0..allocations`.
     pub allocations: u32,
-    /// `true` to write a pattern into each allocation and check it before its free.
-    pub touch: bool,
-    /// The seed of the patterns.
-    pub seed: u64,
 }
 
 impl Setup {
-    /// Makes the parameters for a program whose memory is not touched.
+    /// Makes the parameters for a program.
     pub(crate) fn new(device: DeviceKind, pool: &Pool, program: &Program) -> Self {
         let (streams, allocations) = (program.streams(), program.allocations());
-        Setup { device, pool: pool.config(), streams, allocations, touch: false, seed: 0 }
+        Setup { device, pool: pool.config(), streams, allocations }
     }
 
     /// Opens the server. The error says in words why it cannot be opened.
@@ -80,19 +76,6 @@ pub struct Figures {
     pub peak_reserved_bytes: u64,
     /// The driver calls during the pass, by kind.
     pub driver_calls: BTreeMap<String, u64>,
-    /// The check of touched memory, if requested.
-    pub touched: Option<Touched>,
-}
-
-/// The check of the patterns written into allocations during a pass.
-#[derive(Clone, PartialEq, Eq, Debug, Default, serde::Serialize)]
-pub struct Touched {
-    /// The number of allocations whose pattern was checked.
-    pub checked: u64,
-    /// The number of these whose pattern had changed.
-    pub mismatches: u64,
-    /// The first change, in words.
-    pub first_mismatch: Option<String>,
 }
 
 /// The reason why a server cannot serve, in words.

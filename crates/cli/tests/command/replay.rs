@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use millpond_cli::replay::{Figures, Open, ServeError, Server, Setup, Touched};
+use millpond_cli::replay::{Figures, Open, ServeError, Server, Setup};
 use millpond_cli::{Status, run};
 use serde_json::Value;
 
@@ -18,12 +18,8 @@ struct Naive {
     live: BTreeMap<u32, (u64, u64)>,
     chunks: u64,
     creates: u64,
-    checked: u64,
     /// Releases everything when a pass ends.
     forgets: bool,
-    /// Reports that this allocation changed.
-    spoiled: Option<u32>,
-    touch: bool,
     /// The bytes of the device.
     limit: u64,
 }
@@ -50,7 +46,6 @@ impl Server for Naive {
     }
 
     fn free(&mut self, id: u32, _: u32) -> Result<(), ServeError> {
-        self.checked += 1;
         self.live.remove(&id).map(drop).ok_or_else(|| ServeError(format!("allocation {id} is not live")))
     }
 
@@ -64,15 +59,9 @@ impl Server for Naive {
 
     fn end_of_pass(&mut self) -> Result<Figures, ServeError> {
         assert!(self.live.is_empty(), "a pass ends with everything freed");
-        let touched = Touched {
-            checked: std::mem::take(&mut self.checked),
-            mismatches: u64::from(self.spoiled.is_some()),
-            first_mismatch: self.spoiled.map(|id| format!("allocation {id}, byte 0")),
-        };
         let figures = Figures {
             peak_reserved_bytes: self.chunks * CHUNK,
             driver_calls: BTreeMap::from([("create".to_owned(), std::mem::take(&mut self.creates))]),
-            touched: self.touch.then_some(touched),
         };
         if self.forgets {
             self.chunks = 0;
@@ -83,7 +72,7 @@ impl Server for Naive {
 
 fn naive(setup: &Setup) -> Naive {
     let forgets = setup.pool.release_threshold == 0;
-    Naive { forgets, touch: setup.touch, limit: u64::MAX, ..Naive::default() }
+    Naive { forgets, limit: u64::MAX, ..Naive::default() }
 }
 
 fn open(setup: &Setup) -> Result<Box<dyn Server>, ServeError> {
@@ -126,7 +115,6 @@ fn one_recording_is_one_object() {
     assert_eq!(it["driver_calls_after_first_pass"], 0);
     assert_eq!((&it["first_pass"]["passes"], &it["later_passes"]["passes"]), (&1.into(), &4.into()));
     assert_eq!(it["recorded_run"]["peak_reserved_bytes"], 2_097_152);
-    assert_eq!(it["touch"], Value::Null);
 }
 
 #[test]
@@ -165,7 +153,6 @@ fn the_report_shows_both_kinds_of_passes() {
     assert!(has(&["ratio", "1.999", "1.999"]), "{out}");
     assert!(has(&["driver", "calls", "a", "pass", "1", "0"]), "{out}");
     assert!(has(&["create", "(cuMemCreate)", "1", "0"]), "{out}");
-    assert!(out.contains("\u{2591}") && out.contains("4 events"), "a picture: {out}");
     assert!(out.lines().all(|line| line.chars().count() <= 120), "{out}");
 }
 
@@ -253,21 +240,6 @@ fn what_cannot_be_served_is_found() {
     let (status, _, err) = command_with(&none, &["replay", &data("ours.jsonl"), "--device", "sim"]);
     assert_eq!(status, Status::Found);
     assert!(err.contains("ours.jsonl: the sim device: no such device"), "{err}");
-}
-
-#[test]
-fn a_changed_byte_is_found() {
-    let words = ["replay", &data("ours.jsonl"), "--touch", "--repeat", "2"];
-    let (status, out, _) = command(&words);
-    assert_eq!(status, Status::Fine);
-    assert!(out.ends_with("touched: 6 allocations, all as written\n"), "{out}");
-    let spoil = |setup: &Setup| -> Result<Box<dyn Server>, ServeError> {
-        assert_eq!((setup.touch, setup.seed, setup.streams, setup.allocations), (true, 1, 2, 3));
-        Ok(Box::new(Naive { spoiled: Some(2), ..naive(setup) }))
-    };
-    let (status, out, _) = command_with(&spoil, &words);
-    assert_eq!(status, Status::Found);
-    assert!(out.ends_with("touched: 2 of 6 allocations changed\n  first: allocation 2, byte 0\n"), "{out}");
 }
 
 #[test]
