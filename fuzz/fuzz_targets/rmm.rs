@@ -1,11 +1,14 @@
 //! Reads RMM logs from hostile bytes: no panic, and what is read is a program.
 #![no_main]
 
+#[path = "../../crates/cli/tests/command/audit.rs"]
+mod audit;
+
 use libfuzzer_sys::fuzz_target;
 use millpond_cli::recorded;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(recorded) = recorded::rmm::read("fuzz", bytes) {
-        recorded.program.audit();
+        audit::audit(&recorded.program);
     }
 });

@@ -175,7 +175,7 @@ mod tests {
     fn each_device_has_a_program() {
         let free = What::Free { memory: memory(1), stream: StreamId(1), trust: Trust::None };
         let found = traced(&[stream(1, 0), stream(2, 1), alloc(0, 2), alloc(1, 1), free]).expect("a right trace");
-        let events: Vec<_> = found.iter().map(|it| (it.gpu, it.program.events().len())).collect();
+        let events: Vec<_> = found.iter().map(|it| (it.gpu, it.program.events.len())).collect();
         assert_eq!(events, [(Some(0), 2), (Some(1), 1)]);
     }
 
@@ -184,7 +184,7 @@ mod tests {
         let now = |number, space| What::AllocNow { memory: memory(number), space, bytes: 4096, name: None };
         let on = |device| Space::Device(DeviceId(device));
         let found = traced(&[now(0, on(0)), now(1, on(1)), now(2, on(1)), now(3, Space::Host)]).expect("a right trace");
-        let events: Vec<_> = found.iter().map(|it| (it.gpu, it.program.events().len())).collect();
+        let events: Vec<_> = found.iter().map(|it| (it.gpu, it.program.events.len())).collect();
         assert_eq!(events, [(Some(0), 1), (Some(1), 2)]);
     }
 
@@ -205,7 +205,7 @@ mod tests {
             alloc(1, 2),
         ]);
         let found = found.expect("a right trace");
-        assert_eq!((found.len(), found[0].program.events().len(), found[0].skipped.other_memory), (1, 1, 1));
+        assert_eq!((found.len(), found[0].program.events.len(), found[0].skipped.other_memory), (1, 1, 1));
         let nothing = traced(&[stream(1, 0)]).expect_err("no allocation is there");
         assert!(nothing.to_string().contains("nothing to serve"));
     }

@@ -120,7 +120,7 @@ fn read(file: &Path, gpu: Option<u32>) -> Result<Vec<Recorded>, Refusal> {
 fn serve(args: &Replay, open: Open<'_>, file: &Path, recorded: &Recorded) -> Result<Report, String> {
     let program = &recorded.program;
     let mut server = Setup::new(args.device, &args.pool, program).open(open)?;
-    let mut progress = Progress::new(program.name(), program.events().len() as u64 * u64::from(args.repeat));
+    let mut progress = Progress::new(&program.name, program.events.len() as u64 * u64::from(args.repeat));
     let served = passes::serve(program, &mut *server, args.repeat, &mut |events| progress.advance(events));
     progress.finish();
     let passes = served.map_err(|failure| failure.to_string())?;

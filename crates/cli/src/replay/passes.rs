@@ -57,8 +57,8 @@ pub(crate) fn serve(
     for pass in 0..repeat {
         let fail = |event, reason| Failure { pass, event, reason };
         let elapsed = timed(program, server, advance)
-            .map_err(|(index, reason)| fail(Some((index, program.events()[index])), reason))?;
-        for left in program.leftovers() {
+            .map_err(|(index, reason)| fail(Some((index, program.events[index])), reason))?;
+        for left in &program.leftovers {
             server.free(left.id, left.stream).map_err(|reason| fail(None, reason))?;
         }
         let figures = server.end_of_pass().map_err(|reason| fail(None, reason))?;
@@ -84,7 +84,7 @@ fn timed(
     server: &mut dyn Server,
     advance: &mut dyn FnMut(u64),
 ) -> Result<Duration, (usize, ServeError)> {
-    let events = program.events();
+    let events = &program.events;
     let size = events.len().div_ceil(SLICES).max(1);
     let mut elapsed = Duration::ZERO;
     for (number, slice) in events.chunks(size).enumerate() {

@@ -87,12 +87,12 @@ impl Report {
         let program = &recorded.program;
         let (first, later) = passes.split_at(1);
         let of = |passes: &[Pass]| {
-            let times = passes.iter().map(|pass| pass.elapsed.as_nanos() as f64 / program.events().len() as f64);
+            let times = passes.iter().map(|pass| pass.elapsed.as_nanos() as f64 / program.events.len() as f64);
             let peak = passes.iter().map(|pass| pass.figures.peak_reserved_bytes).max().unwrap_or(0);
             PassReport {
                 passes: passes.len(),
                 peak_reserved_bytes: peak,
-                ratio: peak as f64 / program.peak_bytes() as f64,
+                ratio: peak as f64 / program.peak_bytes as f64,
                 ns_per_event: median(times.collect()),
                 driver_calls: sum(passes.iter().map(|pass| &pass.figures.driver_calls)),
             }
@@ -103,15 +103,15 @@ impl Report {
         let after = later_passes.as_ref().map_or(0, |later| later.driver_calls.values().sum());
         Self {
             file: file.display().to_string(),
-            name: program.name().to_owned(),
+            name: program.name.clone(),
             format: recorded.format.to_string(),
             gpu: recorded.gpu,
             device: device.name(),
-            events: program.events().len(),
-            allocations: program.allocations(),
-            streams: program.streams(),
+            events: program.events.len(),
+            allocations: program.allocations,
+            streams: program.streams,
             passes: passes.len(),
-            peak_requested_bytes: program.peak_bytes(),
+            peak_requested_bytes: program.peak_bytes,
             peak_reserved_bytes: all.peak_reserved_bytes,
             ratio: all.ratio,
             ns_per_event: later_passes.as_ref().unwrap_or(&first_pass).ns_per_event,

@@ -24,7 +24,7 @@ pub struct Setup {
 impl Setup {
     /// Makes the parameters for a program.
     pub(crate) fn new(device: DeviceKind, pool: &Pool, program: &Program) -> Self {
-        let (streams, allocations) = (program.streams(), program.allocations());
+        let (streams, allocations) = (program.streams, program.allocations);
         Setup { device, pool: pool.config(), streams, allocations }
     }
 

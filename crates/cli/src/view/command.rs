@@ -68,12 +68,12 @@ fn read(args: &View, opened: Opened) -> Result<(Recorded, Option<String>), Refus
         }
         found.retain(|recorded| recorded.gpu.is_none_or(|of| of == gpu));
     }
-    let busiest = found.into_iter().max_by_key(|recorded| recorded.program.events().len());
+    let busiest = found.into_iter().max_by_key(|recorded| recorded.program.events.len());
     let Some(recorded) = busiest else {
         let refusal = Refusal::new(Place::Whole, "that GPU has no allocation in this snapshot");
         return Err(refusal.help(format!("those that have: {}", known.join(", "))));
     };
-    let allocations = recorded.program.allocations() as usize;
+    let allocations = recorded.program.allocations as usize;
     if allocations > ALLOCATIONS_MAX {
         let reason = format!("{allocations} allocations; a page shows at most {ALLOCATIONS_MAX}");
         return Err(Refusal::new(Place::Whole, reason).help("cut the recording into shorter ones"));

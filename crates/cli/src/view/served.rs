@@ -12,9 +12,9 @@ use super::scene::{Life, Scene, grouped};
 pub(super) fn serve(args: &View, open: Open<'_>, recorded: &Recorded) -> Result<Scene, String> {
     let program = &recorded.program;
     let mut server = Setup::new(args.device, &args.pool, program).open(open)?;
-    let mut lives: Vec<Life> = Vec::with_capacity(program.allocations() as usize);
+    let mut lives: Vec<Life> = Vec::with_capacity(program.allocations as usize);
     let mut reserved = Vec::new();
-    for (step, event) in program.events().iter().enumerate() {
+    for (step, event) in program.events.iter().enumerate() {
         let served = serve_event(&mut *server, &mut lives, step as u64, event);
         served.map_err(|error| format!("event {step} was not served: {error}"))?;
         let bytes = server.reserved_bytes();
@@ -22,26 +22,26 @@ pub(super) fn serve(args: &View, open: Open<'_>, recorded: &Recorded) -> Result<
             reserved.push((step as u64, bytes));
         }
     }
-    for left in program.leftovers() {
+    for left in &program.leftovers {
         server.free(left.id, left.stream).map_err(|error| format!("the end was not served: {error}"))?;
     }
     let peak_reserved = reserved.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0);
     let fact = |key: &str, value: String| (key.to_owned(), value);
-    let ratio = peak_reserved as f64 / program.peak_bytes().max(1) as f64;
+    let ratio = peak_reserved as f64 / program.peak_bytes.max(1) as f64;
     let mut facts = vec![
-        fact("events", grouped(program.events().len() as u64)),
-        fact("streams", program.streams().to_string()),
-        fact("most live", Bytes(program.peak_bytes()).to_string()),
+        fact("events", grouped(program.events.len() as u64)),
+        fact("streams", program.streams.to_string()),
+        fact("most live", Bytes(program.peak_bytes).to_string()),
         fact("most reserved", format!("{} ({ratio:.3} times)", Bytes(peak_reserved))),
     ];
     if let Some(bytes) = recorded.recorded_reserved_bytes {
         facts.push(fact("recorded run reserved", Bytes(bytes).to_string()));
     }
     let mut scene = Scene {
-        name: program.name().to_owned(),
+        name: program.name.clone(),
         unit: "event",
-        steps: program.events().len() as u64,
-        streams: (0..program.streams()).map(|stream| format!("stream {stream}")).collect(),
+        steps: program.events.len() as u64,
+        streams: (0..program.streams).map(|stream| format!("stream {stream}")).collect(),
         strings: vec![String::new()],
         lives,
         placed: true,
@@ -50,7 +50,7 @@ pub(super) fn serve(args: &View, open: Open<'_>, recorded: &Recorded) -> Result<
         ..Scene::default()
     };
     if let Some(history) = &recorded.history {
-        add_history(&mut scene, program.events(), history);
+        add_history(&mut scene, &program.events, history);
     }
     Ok(scene)
 }

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::audit::audit;
 use crate::mutation::mutated;
 use fastrand::Rng;
 use millpond_cli::recorded::{self, Recorded, Refusal};
@@ -35,7 +36,7 @@ fn seeds_and_their_mutations() {
                 let bytes = if round == 0 { seed.clone() } else { mutated(&seed, &mut dice) };
                 match reader(&bytes) {
                     Ok(found) => {
-                        found.iter().for_each(|recorded| recorded.program.audit());
+                        found.iter().for_each(|recorded| audit(&recorded.program));
                         read += 1;
                     }
                     Err(refusal) => {

@@ -1,5 +1,6 @@
 //! The command `millpond`: its subcommands as processes, and the readers and pages behind them.
 
+mod audit;
 mod check;
 mod color;
 mod command;

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::audit::audit;
 use crate::mutation::mutated;
 use fastrand::Rng;
 use millpond_cli::{plan, recorded, view};
@@ -41,7 +42,7 @@ const SEED_MAX: u64 = 1 << 18;
 fn recordings(read: Result<Vec<recorded::Recorded>, recorded::Refusal>) -> bool {
     match read {
         Ok(found) => {
-            found.iter().for_each(|recorded| recorded.program.audit());
+            found.iter().for_each(|recorded| audit(&recorded.program));
             true
         }
         Err(refusal) => {

@@ -38,11 +38,11 @@ fn our_own_recordings() {
     for name in ["ours.jsonl", "ours.jsonl.gz"] {
         let recorded = read(name);
         assert_eq!(recorded.format, Format::JsonLines);
-        assert_eq!(recorded.program.name(), "small");
+        assert_eq!(recorded.program.name, "small");
         assert_eq!(recorded.program.seconds, Some(0.25));
         assert_eq!(recorded.recorded_reserved_bytes, Some(2_097_152));
         assert_eq!(
-            recorded.program.events(),
+            recorded.program.events,
             [
                 Alloc { id: 0, bytes: 1024, stream: 0 },
                 Alloc { id: 1, bytes: 512, stream: 1 },
@@ -50,7 +50,7 @@ fn our_own_recordings() {
                 Alloc { id: 2, bytes: 256, stream: 0 },
             ]
         );
-        assert_eq!(recorded.program.peak_bytes(), 1536);
+        assert_eq!(recorded.program.peak_bytes, 1536);
     }
 }
 
@@ -68,11 +68,11 @@ fn snapshots_of_every_protocol() {
         let recorded = read(&format!("one_device_p{protocol}.pickle"));
         assert_eq!(recorded.format, Format::Snapshot);
         assert_eq!(recorded.gpu, None, "only one device has events");
-        assert_eq!(recorded.program.events(), SNAPSHOT);
+        assert_eq!(recorded.program.events, SNAPSHOT);
         assert_eq!(recorded.program.seconds, Some(0.5));
         let skipped = Skipped { earlier_frees: 1, failed_allocs: 1, pending_frees: 1, ..Skipped::default() };
         assert_eq!(recorded.skipped, skipped);
-        assert_eq!(recorded.program.leftovers().len(), 2);
+        assert_eq!(recorded.program.leftovers.len(), 2);
     }
 }
 
@@ -103,8 +103,8 @@ fn a_snapshot_keeps_times_annotations_and_pools() {
 fn a_snapshot_of_two_devices_is_two_programs() {
     let found = source::read_file(&data("two_devices.pickle")).unwrap();
     assert_eq!(found.iter().map(|recorded| recorded.gpu).collect::<Vec<_>>(), [Some(0), Some(1)]);
-    assert_eq!(found[0].program.events(), SNAPSHOT);
-    assert_eq!(found[1].program.events(), [Alloc { id: 0, bytes: 4096, stream: 0 }, Free { id: 0, stream: 0 }]);
+    assert_eq!(found[0].program.events, SNAPSHOT);
+    assert_eq!(found[1].program.events, [Alloc { id: 0, bytes: 4096, stream: 0 }, Free { id: 0, stream: 0 }]);
 }
 
 #[test]
@@ -125,26 +125,26 @@ fn logs_of_rmm() {
     ];
     let recorded = read("rmm.csv");
     assert_eq!(recorded.format, Format::Rmm);
-    assert_eq!(recorded.program.events(), expected);
+    assert_eq!(recorded.program.events, expected);
     let skipped = Skipped { earlier_frees: 1, empty_allocs: 1, failed_allocs: 1, ..Skipped::default() };
     assert_eq!(recorded.skipped, skipped);
 
     // The same without its header, as a terminal shows it; and with a header with another order of columns.
     let text = std::fs::read_to_string(data("rmm.csv")).unwrap();
     let (_, lines) = text.split_once('\n').unwrap();
-    assert_eq!(recorded::read("x", lines.as_bytes()).unwrap()[0].program.events(), expected);
+    assert_eq!(recorded::read("x", lines.as_bytes()).unwrap()[0].program.events, expected);
     let turned = "Action,Stream,Size,Pointer\nallocate,0x5,16,ff\n";
     let turned = recorded::read("x", turned.as_bytes()).unwrap();
-    assert_eq!(turned[0].program.events(), [Alloc { id: 0, bytes: 16, stream: 0 }]);
+    assert_eq!(turned[0].program.events, [Alloc { id: 0, bytes: 16, stream: 0 }]);
 }
 
 #[test]
 fn plain_lines() {
     for name in ["plain.txt", "plain.txt.gz"] {
         let recorded = read(name);
-        assert_eq!((recorded.format, recorded.program.name()), (Format::Plain, "plain"));
+        assert_eq!((recorded.format, recorded.program.name.as_str()), (Format::Plain, "plain"));
         assert_eq!(
-            recorded.program.events(),
+            recorded.program.events,
             [
                 Alloc { id: 0, bytes: 4096, stream: 0 },
                 Alloc { id: 1, bytes: 512, stream: 1 },
@@ -165,8 +165,8 @@ fn the_recordings_of_the_project() {
     ] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/files/traces/{name}.jsonl.gz"));
         let found = source::read_file(&path).unwrap_or_else(|refusal| panic!("{refusal}"));
-        assert_eq!(found[0].program.name(), name);
-        assert_eq!((found[0].program.events().len(), found[0].program.peak_bytes()), (events, peak));
+        assert_eq!(found[0].program.name, name);
+        assert_eq!((found[0].program.events.len(), found[0].program.peak_bytes), (events, peak));
     }
 }
 
@@ -293,7 +293,7 @@ fn a_bomb_of_one_line_is_refused_early() {
 #[test]
 fn what_a_file_says_is_shown_short_and_harmless() {
     let found = recorded::read("x", &b"{\"name\": \"a\\u001b[31mb\"}\n[\"a\",0,1,0]\n"[..]).unwrap();
-    assert_eq!(found[0].program.name(), "a\\u{1b}[31mb");
+    assert_eq!(found[0].program.name, "a\\u{1b}[31mb");
     let long = format!("{{}}\n[\"a\",0,\"{}\",0]\n", "\\u001b".repeat(10_000));
     let text = refusal(long.as_bytes());
     assert!(text.len() < 500 && text.contains("...") && !text.contains('\x1b'), "{text}");
