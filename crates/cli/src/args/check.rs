@@ -61,9 +61,9 @@ pub struct Check {
 
     /// Show a schedule that does the damage, for each violation of order
     ///
-    /// A litmus program is run on the host device with one seed after the other, without refusing any operation, until
-    /// its tasks run in an order in which poison is touched or an access overtakes another. Leaks and rules about calls
-    /// have no such schedule; the output says so.
+    /// It is the shortest order, of those that a device may run, in which poison is touched or an access overtakes
+    /// another. No operation of the litmus program is refused. Leaks and rules about calls have no such schedule; the
+    /// output says so.
     #[arg(long, conflicts_with = "program", help_heading = FILE)]
     pub witness: bool,
 

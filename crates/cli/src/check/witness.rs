@@ -1,24 +1,22 @@
-//! Schedules that show a violation: a run of the program on the host device with some seed, up to the damage.
+//! Schedules that show a violation: an order in which a device may run the program, up to the damage.
 //!
-//! The program's tasks, with the edges that the program's own order gives them, run on a host device with a seeded
-//! schedule. Each task logs that it ran, and nothing is refused. The model decides what goes wrong in that order. For a
-//! finding that no schedule shows (a leak, a rule about calls), the output says so.
+//! The tasks are those of the litmus model, with the edges that the program's own order gives them. Nothing is refused.
+//! The damage that a task does depends only on which tasks have run before it. Each damage needs at most one other task
+//! to have run, or one not to have run. So the shortest schedule has the tasks that the damaging task needs, those that
+//! the other task needs, and the other task, in the order of the program. The damaging task follows. For a finding that
+//! no schedule shows (a leak, a rule about calls), the output says so.
 
+use std::cmp::Reverse;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use anstyle::{AnsiColor, Style};
-use millpond::config::Schedule;
-use millpond::{Device, Event, HostConfig, Stream};
 use millpond_core::check::Finding;
 use millpond_litmus::model::{Damage, Harm, Model};
 use millpond_litmus::{Program, statement};
 use serde::Serialize;
 
-/// The number of seeds to try.
-const SEEDS: u64 = 4096;
-/// The largest number of states of a program for which every schedule is explored first.
-const STATES_MAX: usize = 1 << 18;
+/// The largest number of tasks that are tried for each side of a finding. A node has a task for each launch.
+const TASKS_TRIED: usize = 128;
 /// The largest number of steps that are shown. These are the last ones.
 const STEPS_SHOWN: usize = 40;
 
@@ -41,8 +39,6 @@ pub struct Step {
 pub enum Witness {
     /// A schedule, up to the step that does the damage.
     Schedule {
-        /// The seed of the host device.
-        seed: u64,
         /// The steps, in the order in which they ran.
         steps: Vec<Step>,
         /// The damage that the last step does.
@@ -62,72 +58,54 @@ pub(super) fn witnesses(text: &str, program: &Program, findings: &[Finding]) -> 
         Ok(model) => model,
         Err(why) => return vec![none(&format!("no schedule was looked for: {why}")); findings.len()],
     };
-    let all = model.explore(STATES_MAX);
-    let possible = |finding: &&Finding| match &all {
-        Some(all) => finding.kind.is_about_order() && best(&model, &all.damages, finding) > 0,
-        None => finding.kind.is_about_order(),
-    };
-    let mut found: Vec<Option<Witness>> = vec![None; findings.len()];
-    let wanted: Vec<usize> = (0..findings.len()).filter(|&at| possible(&&findings[at])).collect();
     let lines: Vec<&str> = text.lines().collect();
-    for seed in 0..SEEDS {
-        if wanted.iter().all(|at| found[*at].is_some()) {
-            break;
-        }
-        let Some(order) = run(&model, seed) else { break };
-        let damages = model.replay(&order);
-        for &at in wanted.iter().filter(|at| found[**at].is_none()).collect::<Vec<_>>() {
-            let bar = all.as_ref().map_or(1, |all| best(&model, &all.damages, &findings[at]));
-            let shows = |(_, damage): &&(usize, Damage)| model.shows(damage, &findings[at]) >= bar;
-            if let Some((step, damage)) = damages.iter().find(shows) {
-                found[at] = Some(schedule(&model, &lines, seed, &order[..=*step], damage));
-            }
-        }
-    }
-    let reason = |at: usize| match wanted.contains(&at) {
-        true => none(&format!("none of the first {SEEDS} seeds shows this")),
-        false if findings[at].kind.is_advice() => none("advice: nothing is wrong"),
-        false => none("no schedule shows this: it is about what the program asks for, not about when it runs"),
+    let witness = |finding: &Finding| match finding.kind.is_about_order().then(|| shortest(&model, finding)).flatten() {
+        Some((order, damage)) => schedule(&model, &lines, &order, &damage),
+        None if finding.kind.is_advice() => none("advice: nothing is wrong"),
+        None => none("no schedule shows this: it is about what the program asks for, not about when it runs"),
     };
-    found.into_iter().enumerate().map(|(at, witness)| witness.unwrap_or_else(|| reason(at))).collect()
+    findings.iter().map(witness).collect()
 }
 
-/// Returns the highest degree to which one of the damages shows a finding.
-fn best(model: &Model, damages: &[Damage], finding: &Finding) -> usize {
-    damages.iter().map(|damage| model.shows(damage, finding)).max().unwrap_or(0)
-}
-
-/// Runs the tasks on a host device. Returns the order in which they ran.
-fn run(model: &Model, seed: u64) -> Option<Vec<usize>> {
-    let config = HostConfig::default().schedule(Schedule::Seeded(seed));
-    let device = Device::host(config).ok()?;
-    let log = Arc::new(Mutex::new(Vec::with_capacity(model.tasks.len())));
-    let mut streams: Vec<(Stream, usize)> = Vec::new();
-    let mut events: Vec<Event> = Vec::new();
-    for (task, of) in model.tasks.iter().enumerate() {
-        // Use a stream whose last task this task needs anyway, if there is one.
-        let at = match streams.iter().position(|(_, last)| of.needs.contains(last)) {
-            Some(at) => at,
-            None => {
-                streams.push((device.non_blocking_stream().ok()?, task));
-                streams.len() - 1
-            }
-        };
-        let stream = &streams[at].0;
-        for need in of.needs.iter().filter(|need| **need != streams[at].1) {
-            stream.wait(&events[*need]).ok()?;
+/// Returns a shortest schedule among those whose last task does the damage that shows a finding best.
+fn shortest(model: &Model, finding: &Finding) -> Option<(Vec<usize>, Damage)> {
+    let sides = [&finding.earlier, &finding.later].into_iter().flatten().filter_map(|side| side.spot.line);
+    let of_line = |line: u32| {
+        let is_of =
+            move |task: &usize| [Some(model.tasks[*task].line), model.tasks[*task].launch].contains(&Some(line));
+        (0..model.tasks.len()).filter(is_of).take(TASKS_TRIED)
+    };
+    let needed: Vec<(usize, Vec<bool>)> = sides.flat_map(of_line).map(|task| (task, needed(model, task))).collect();
+    let rank = |(order, damage): &(Vec<usize>, Damage)| (model.shows(damage, finding), Reverse(order.len()));
+    let mut best: Option<(Vec<usize>, Damage)> = None;
+    for (task, own) in &needed {
+        let alone = std::iter::once(None);
+        let others = needed.iter().filter(|(_, theirs)| !theirs[*task]).map(|(_, theirs)| Some(theirs));
+        for other in alone.chain(others) {
+            let has_run = |it: usize| it != *task && (own[it] || other.is_some_and(|theirs| theirs[it]));
+            let mut damages = Vec::new();
+            model.damages_of(*task, &has_run, &mut damages);
+            let order: Vec<usize> = (0..own.len()).filter(|it| has_run(*it)).chain([*task]).collect();
+            let found = damages.into_iter().map(|damage| (order.clone(), damage)).max_by_key(rank);
+            best = [best, found].into_iter().flatten().rev().max_by_key(rank);
         }
-        let log = Arc::clone(&log);
-        stream.launch((), move |()| log.lock().unwrap_or_else(PoisonError::into_inner).push(task)).ok()?;
-        events.push(stream.record().ok()?);
-        streams[at].1 = task;
     }
-    device.synchronize().ok()?;
-    let order = log.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    (order.len() == model.tasks.len()).then_some(order)
+    best.filter(|(_, damage)| model.shows(damage, finding) > 0)
 }
 
-fn schedule(model: &Model, lines: &[&str], seed: u64, order: &[usize], damage: &Damage) -> Witness {
+/// Returns for each task whether `task` needs it, directly or not. It needs itself.
+fn needed(model: &Model, task: usize) -> Vec<bool> {
+    let mut is_needed = vec![false; model.tasks.len()];
+    is_needed[task] = true;
+    for at in (0..=task).rev() {
+        if is_needed[at] {
+            model.tasks[at].needs.iter().for_each(|need| is_needed[*need] = true);
+        }
+    }
+    is_needed
+}
+
+fn schedule(model: &Model, lines: &[&str], order: &[usize], damage: &Damage) -> Witness {
     let shown = order.iter().filter(|task| !model.tasks[**task].is_hidden);
     let step = |task: &usize| {
         let task = &model.tasks[*task];
@@ -149,17 +127,17 @@ fn schedule(model: &Model, lines: &[&str], seed: u64, order: &[usize], damage: &
         }
         Harm::Held => format!("another process still holds `{name}`"),
     };
-    Witness::Schedule { seed, steps: shown.map(step).collect(), damage }
+    Witness::Schedule { steps: shown.map(step).collect(), damage }
 }
 
 /// Prints a witness below its finding.
 pub(super) fn show(witness: &Witness, out: &mut dyn Write) -> io::Result<()> {
     let (bold, red) = (Style::new().bold(), Style::new().bold().fg_color(Some(AnsiColor::Red.into())));
-    let (seed, steps, damage) = match witness {
+    let (steps, damage) = match witness {
         Witness::None { reason } => return writeln!(out, "{bold}witness{bold:#}: {reason}\n"),
-        Witness::Schedule { seed, steps, damage } => (seed, steps, damage),
+        Witness::Schedule { steps, damage } => (steps, damage),
     };
-    writeln!(out, "{bold}witness{bold:#}: with seed {seed} the host device runs it so")?;
+    writeln!(out, "{bold}witness{bold:#}: a device may run it so")?;
     let hidden = steps.len().saturating_sub(STEPS_SHOWN);
     if hidden > 0 {
         writeln!(out, "        ... {hidden} steps before")?;

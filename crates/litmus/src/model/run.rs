@@ -42,7 +42,7 @@ pub struct Schedules {
 
 impl Model {
     /// Adds the damage that a task does if it runs after the tasks for which `has_run` returns `true`.
-    fn damages_of(&self, task: usize, has_run: &dyn Fn(usize) -> bool, found: &mut Vec<Damage>) {
+    pub fn damages_of(&self, task: usize, has_run: &dyn Fn(usize) -> bool, found: &mut Vec<Damage>) {
         for &Effect { life, act, part } in &self.tasks[task].effects {
             let of = &self.lives[life];
             let users = of.users.iter().copied().filter(|&user| user != task && has_run(user));
@@ -100,18 +100,6 @@ impl Model {
 
     fn ends(&self, task: usize, life: usize) -> bool {
         self.tasks[task].effects.contains(&Effect::of_all(life, Act::Free))
-    }
-
-    /// Returns the damage of one schedule, in its order, each with its index in the schedule.
-    pub fn replay(&self, schedule: &[usize]) -> Vec<(usize, Damage)> {
-        let mut ran = vec![false; self.tasks.len()];
-        let (mut all, mut found) = (Vec::new(), Vec::new());
-        for (step, &task) in schedule.iter().enumerate() {
-            self.damages_of(task, &|other| ran[other], &mut found);
-            all.extend(found.drain(..).map(|damage| (step, damage)));
-            ran[task] = true;
-        }
-        all
     }
 
     /// Explores every state that some schedule reaches. Returns `None` if the program is too large for that.
