@@ -1,5 +1,6 @@
 //! Misuse of graphs, captures and order: the programs beside this file. Each states what is refused and continues after
-//! that. The checker and the library report it on every kind of device, the library with the text in `said`.
+//! that. The checker and the library report it on every kind of device, the library with the text in `said`, and with
+//! CUDA's code if CUDA refuses the call, too.
 //!
 //! `MILLPOND_GOLDEN=write cargo test -p millpond-litmus --test live refusals` writes that text again.
 
@@ -54,11 +55,15 @@ fn are_answered(kind: &str, places: &[Place]) {
     assert!(said == then, "{}:{at:?}\n  was {}\n  now {}", kept.display(), line(&then), line(&said));
 }
 
-/// Returns each refusal with its line. A place in the code that ran the program is `HERE`, an address `0x`.
+/// Returns each refusal with its line, and with CUDA's code if it has one. A place in the code that ran the program is
+/// `HERE`, an address `0x`.
 fn words(found: &Found) -> String {
     let mut words = String::new();
     for (line, error) in &found.refused {
         writeln!(words, "{line}: {}", error.report().to_string().trim_end()).expect("a string");
+        if let Some(code) = error.violation().and_then(|it| it.code) {
+            writeln!(words, "  CUDA: error {code}").expect("a string");
+        }
     }
     let words = without(&words, "0x", "0x", |it| it.is_ascii_hexdigit());
     without(&words, "crates/runner/src/", "HERE", |it| it.is_ascii_alphanumeric() || "_./:".contains(it))
