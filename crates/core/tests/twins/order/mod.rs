@@ -1,4 +1,5 @@
-//! The order of streams, hosts and the default streams: its rules one by one, and compared with a naive twin.
+//! The order of streams, hosts and the default streams: compared with a naive twin, and a rule that the twin does not
+//! ask.
 
 mod program;
 mod rules;
