@@ -7,7 +7,7 @@ use millpond_core::graph::{
     Addressing, Caller, CaptureError, CaptureId, CaptureMode, Captures, Graph, GraphAllocId, GraphError, GraphId,
     Label, Memory, NodeId, Work,
 };
-use millpond_core::ids::{AllocId, StreamId};
+use millpond_core::ids::StreamId;
 use millpond_core::op::StreamRole;
 use millpond_core::units::{MIB, Range};
 use proptest::prelude::*;
@@ -201,20 +201,6 @@ fn a_capture_goes_on_in_a_graph_that_is_there() {
 }
 
 #[test]
-fn end_belongs_to_the_origin_and_its_thread() {
-    let mut captures = Program::default();
-    assert_eq!(captures.end(A, 0).unwrap_err(), CaptureError::NotCapturing(A));
-    let id = begin(&mut captures, A);
-    assert_eq!(captures.end(A, 7).unwrap_err(), CaptureError::WrongThread(id));
-    assert!(captures.is_valid(id));
-    wait(&mut captures, B, A).unwrap();
-    assert_eq!(captures.end(B, 0).unwrap_err(), CaptureError::Unmatched { stream: B, capture: id, origin: A });
-    assert_eq!(end(&mut captures, A).unwrap_err(), CaptureError::Invalidated(id));
-    captures.begin((A, BLOCKING), graph(0), &[], 0, CaptureMode::Relaxed).unwrap();
-    assert!(captures.end(A, 7).unwrap().0.is_ok());
-}
-
-#[test]
 fn an_event_from_outside_ends_it() {
     let mut captures = Program::default();
     captures.wait_outside(B).unwrap();
@@ -299,28 +285,6 @@ fn calls_of_another_driver_are_not_forbidden() {
     captures.check_unsafe((other, CaptureMode::Global), "alloc").unwrap();
     assert!(captures.is_valid(id));
     captures.check_unsafe((same, CaptureMode::Global), "alloc").unwrap_err();
-}
-
-#[test]
-fn the_legacy_stream_waits_for_blocking_streams() {
-    let mut captures = Program::default();
-    let id = begin(&mut captures, A);
-    captures.check_legacy(|stream| stream == B).unwrap();
-    assert!(captures.is_valid(id));
-    assert_eq!(captures.check_legacy(|stream| stream == A), Err(CaptureError::Implicit(A)));
-    assert!(!captures.is_valid(id));
-}
-
-#[test]
-fn a_refused_free_leaves_the_capture_as_it_was() {
-    let mut captures = Program::default();
-    let id = begin(&mut captures, A);
-    let first = kernel(&mut captures, A).unwrap();
-    let outside = Memory::External { id: AllocId(1), generation: 0 };
-    assert_eq!(free(&mut captures, A, outside), Err(CaptureError::Graph(GraphError::NotGraphMemory)));
-    assert!(captures.is_valid(id));
-    let next = kernel(&mut captures, A).unwrap();
-    assert_eq!(end(&mut captures, A).unwrap().node(next).unwrap().dependencies(), [first]);
 }
 
 proptest! {

@@ -102,35 +102,11 @@ fn a_use_without_a_path_from_the_alloc_node() {
 }
 
 #[test]
-fn a_free_without_a_path_from_every_use() {
-    let mut graph = graph(0);
-    let (node, alloc) = graph.add_alloc(&[], 4, "total".into()).unwrap();
-    let one = kernel(&mut graph, &[node], Act::Read, own(alloc), "one");
-    let two = kernel(&mut graph, &[node], Act::Read, own(alloc), "two");
-    let free = graph.add_free(&[one], own(alloc), Label::default()).unwrap();
-    let fault = assert_fault(&graph, Kind::FreeBeforeUse, two, free);
-    assert!(fault.sentence(&Names::new()).contains("with no path from kernel `two`, which reads it"), "{fault:?}");
-    assert!(help_of(&fault).contains("an edge from kernel `two` to mem free node 3"), "{fault:?}");
-    graph.add_edge(two, free).unwrap();
-    assert!(faults(&graph).is_empty());
-}
-
-#[test]
 fn a_free_without_a_path_from_the_alloc_node() {
     let mut graph = graph(0);
     let (node, alloc) = graph.add_alloc(&[], 4, "total".into()).unwrap();
     let free = graph.add_free(&[], own(alloc), Label::default()).unwrap();
     assert_fault(&graph, Kind::FreeBeforeAlloc, node, free);
-}
-
-#[test]
-fn a_use_after_the_free() {
-    let mut graph = graph(0);
-    let (node, alloc) = graph.add_alloc(&[], 4, "total".into()).unwrap();
-    let free = graph.add_free(&[node], own(alloc), Label::default()).unwrap();
-    let user = kernel(&mut graph, &[free], Act::Write, own(alloc), "late");
-    let fault = assert_fault(&graph, Kind::UseAfterFree, free, user);
-    assert!(help_of(&fault).starts_with("free it after kernel `late`"), "{fault:?}");
 }
 
 #[test]
@@ -190,17 +166,6 @@ fn shared_addresses_need_the_path_that_was_there() {
     assert!(fault.sentence(&Names::new()).contains("addresses of an earlier allocation"), "{fault:?}");
     graph.add_edge(free, later).unwrap();
     assert!(faults(&graph).is_empty());
-}
-
-#[test]
-fn faults_of_child_graphs_name_the_way_in() {
-    let (mut parent, mut child) = (graph(0), graph(1));
-    let (_, alloc) = child.add_alloc(&[], 8, "x".into()).unwrap();
-    kernel(&mut child, &[], Act::Read, own(alloc), "k");
-    let empty = parent.add_work(Work::Empty, &[], &[], Label::default()).unwrap();
-    parent.add_child(&[empty], Arc::new(child), Label::default()).unwrap();
-    let fault = &faults(&parent)[0];
-    assert_eq!(help_of(fault), "add an edge from mem alloc `x` (node 1.0) to kernel `k` (node 1.1)");
 }
 
 #[test]
