@@ -1,5 +1,5 @@
 //! Graphs that own memory, on the host and on CUDA: ways, captures, event nodes, memory, random programs, threads,
-//! failing drivers; who may free what, the error of each misuse, and what is allowed beyond CUDA.
+//! failing drivers; the error of each misuse, and what is allowed beyond CUDA.
 //!
 //! `MILLPOND_TEST_DEVICE` selects a kind of device as in `common`. Nodes are such as every kind of device runs: fills,
 //! copies, host functions, declared uses. Tests that need closures as kernels say where they are skipped.
@@ -17,7 +17,6 @@ mod locks;
 mod made;
 mod memory;
 mod misuse;
-mod not_live;
 mod random;
 mod refusals;
 mod sizes;
@@ -26,5 +25,4 @@ mod threads;
 mod together;
 mod topologies;
 mod ways;
-mod who_may_free;
 mod wrong_graphs;

@@ -1,5 +1,6 @@
-//! The error of each misuse of graphs: a test for each. A refusal changes nothing: most tests end with a right launch
-//! of the same graph. Misuse of captures is in `capture_refusals.rs`.
+//! The error of each misuse of graphs that no litmus program can state: a test for each. A refusal changes nothing:
+//! most tests end with a right launch of the same graph. Misuse of captures is in `capture_refusals.rs`, and the rules
+//! of who may free what in `crates/litmus/tests/live/refusals`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -67,64 +68,20 @@ fn a_relaunch_on_another_stream_than_the_free_waits_for_nothing_but_its_order() 
 }
 
 #[test]
-fn a_second_free_is_refused_whoever_made_the_first() {
-    each(|on| {
-        let device = &on.device;
-        let stream = device.stream()?;
-        let (graph, out, _) = with_alloc(device);
-        let exec = instance(&graph)?;
-        let mut freeing = device.graph()?;
-        freeing.add_free(&[], out)?;
-        let freeing = instance(&freeing)?;
-        for first in 0..3 {
-            let _ = exec.launch(&stream)?;
-            stream.synchronize()?;
-            match first {
-                0 => stream.free_address(out.address())?,
-                1 => device.free_address(out.address())?,
-                _ => drop(freeing.launch(&stream)?),
-            }
-            assert!(is_no_allocation(&stream.free_address(out.address()).unwrap_err()));
-            stream.synchronize()?;
-            assert!(is_no_allocation(&device.free_address(out.address()).unwrap_err()));
-            let again = freeing.launch(&stream).unwrap_err();
-            assert_eq!(again.violation().map(|violation| violation.kind), Some(Kind::DoubleFree), "{again}");
-        }
-        Ok(())
-    });
-}
-
-#[test]
-fn a_free_of_what_the_graph_frees_itself_is_refused() {
+fn memory_is_taken_from_a_launch_once_and_only_if_that_leaves_it() {
     each(|on| {
         let device = &on.device;
         let stream = device.stream()?;
         let (mut graph, x, alloc) = with_alloc(device);
-        graph.add_free(&[alloc], x)?;
         let exec = instance(&graph)?;
         let launch = exec.launch(&stream)?;
+        // What is taken and dropped is free.
+        drop(launch.take(x)?);
+        assert!(matches!(launch.take(x).unwrap_err().invalid(), Some(Invalid::Taken)));
+        drop((launch, exec));
+        graph.add_free(&[alloc], x)?;
+        let launch = instance(&graph)?.launch(&stream)?;
         assert!(matches!(launch.take(x).unwrap_err().invalid(), Some(Invalid::NoOutput)));
-        stream.synchronize()?;
-        assert!(is_no_allocation(&device.free_address(x.address()).unwrap_err()));
-        assert!(is_no_allocation(&stream.free_address(x.address()).unwrap_err()));
-        Ok(())
-    });
-}
-
-#[test]
-fn a_free_before_the_first_launch_is_refused() {
-    each(|on| {
-        let device = &on.device;
-        let stream = device.stream()?;
-        let (graph, x, _) = with_alloc(device);
-        for _ in 0..2 {
-            assert!(is_no_allocation(&device.free_address(x.address()).unwrap_err()));
-            assert!(is_no_allocation(&stream.free_address(x.address()).unwrap_err()));
-            let _exec = instance(&graph)?;
-        }
-        // A captured allocation that was never launched.
-        let (_graph, x) = stream.capture(|s| Ok(s.alloc::<u8>(&device.default_pool(), 9)?.into_alloc_node()))?;
-        assert!(is_no_allocation(&stream.free_address(x.address()).unwrap_err()));
         Ok(())
     });
 }
@@ -220,33 +177,6 @@ fn conditional_nodes_are_refused() {
         assert!(change(refused, Kind::GraphRefused).contains("conditional nodes are not supported"));
         assert_eq!(graph.len(), 1);
         Ok(())
-    });
-}
-
-/// Launches of a graph that frees by itself are checked like frees on the launching stream.
-#[test]
-fn an_auto_free_before_an_unordered_consumer_is_refused() {
-    each(|on| {
-        let device = &on.device;
-        let (stream, other) = (device.stream()?, device.stream()?);
-        let (mut graph, out, alloc) = with_alloc(device);
-        graph.set_name(alloc, "result")?;
-        let exec = graph.instantiate(Instantiate::default().auto_free_on_launch(true))?;
-        let _ = exec.launch(&stream)?;
-        other.wait(&stream.record()?)?;
-        visit(&other, out.read())?;
-        let refused = exec.launch(&stream).unwrap_err();
-        assert_eq!(refused.violation().unwrap().kind, Kind::AutoFreeBeforeUse);
-        let text = refused.report().to_string();
-        assert!(
-            text.contains("`result`") && text.contains("help: make stream") && text.contains("refusals.rs"),
-            "{text}"
-        );
-        // As before: the memory is still live, and the edge that was named is enough.
-        visit(&other, out.read())?;
-        stream.wait(&other.record()?)?;
-        let _ = exec.launch(&stream)?;
-        stream.free_address(out.address())
     });
 }
 
