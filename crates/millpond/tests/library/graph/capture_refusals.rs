@@ -1,10 +1,10 @@
-//! The error of each misuse of captures, a test for each: CUDA's code, and if the capture goes on.
+//! The error of misuse of captures that no litmus program can state: CUDA's code, and if the capture goes on. All other
+//! misuse of captures is in `crates/litmus/tests/live/refusals`.
 
-use millpond::check::Kind;
 use millpond::graph::{CaptureMode, Instantiate};
 use millpond::{Device, Error, PoolConfig, Result, Stream};
 
-use super::made::{each, each_alone, expect, is_kind, is_of_graph};
+use super::made::{each, each_alone};
 use crate::common::visit;
 
 /// Returns CUDA's code.
@@ -40,91 +40,14 @@ fn assert_goes_on(stream: &Stream) {
 }
 
 /// `STREAM_CAPTURE_UNSUPPORTED`.
-fn refuses_as_unsupported(call: impl Fn(&Device, &Stream) -> Result<()>) {
-    each(|on| {
-        let device = &on.device;
-        let stream = captured(device);
-        let refused = call(device, &stream).unwrap_err();
-        assert!(refused.report().to_string().contains("that makes the capture invalid"), "{refused}");
-        assert_eq!(code(refused), 900);
-        assert_spoiled(&stream);
-        Ok(())
-    });
-}
-
-#[test]
-fn a_synchronise_of_the_stream_spoils_the_capture() {
-    refuses_as_unsupported(|_, s| s.synchronize());
-}
-
-#[test]
-fn a_query_of_the_stream_spoils_the_capture() {
-    refuses_as_unsupported(|_, s| s.is_idle().map(|_| ()));
-}
-
-#[test]
-fn a_synchronise_of_the_device_spoils_the_capture() {
-    refuses_as_unsupported(|device, _| device.synchronize());
-}
-
-#[test]
-fn an_immediate_free_spoils_the_capture() {
-    refuses_as_unsupported(|device, s| {
-        let buffer = s.alloc::<u8>(&device.default_pool(), 1).unwrap();
-        device.free(buffer).map_err(|refused| refused.error)
-    });
-}
-
-#[test]
-fn an_immediate_free_of_other_memory_spoils_the_capture() {
-    each(|on| {
-        let (device, other) = (&on.device, on.stream());
-        let plain = other.alloc::<u8>(&device.default_pool(), 1)?;
-        other.synchronize()?;
-        let stream = captured(device);
-        let refused = device.free(plain).unwrap_err();
-        assert_eq!(code(refused.error), 900);
-        assert_spoiled(&stream);
-        Ok(device.free(refused.buffer)?)
-    });
-}
-
 #[test]
 fn a_copy_to_the_host_spoils_the_capture() {
-    refuses_as_unsupported(|device, s| {
-        let buffer = s.alloc::<u8>(&device.default_pool(), 1).unwrap();
-        s.copy_to_host(buffer.read()).map(|_| ())
-    });
-}
-
-/// A side stream is captured, too: a wait for it invalidates the whole capture.
-#[test]
-fn a_synchronise_of_a_side_stream_spoils_the_capture() {
     each(|on| {
-        let device = &on.device;
-        let stream = captured(device);
-        let side = device.stream().unwrap();
-        side.wait(&stream.record().unwrap()).unwrap();
-        assert_eq!(code(side.synchronize().unwrap_err()), 900);
-        assert_spoiled(&stream);
-        side.synchronize().unwrap();
-        Ok(())
-    });
-}
-
-/// The first call that invalidates it gets its own error. All later calls get the error that it is invalid.
-#[test]
-fn a_spoiled_capture_answers_that_it_is_invalid() {
-    each(|on| {
-        let device = &on.device;
-        let (stream, side) = (captured(device), device.stream()?);
-        let event = stream.record()?;
-        side.wait(&event)?;
-        assert_eq!(code(stream.synchronize().unwrap_err()), 900);
-        let later = [stream.synchronize(), side.is_idle().map(drop), device.synchronize(), side.wait(&event)];
-        for answer in later {
-            assert_eq!(code(answer.unwrap_err()), 901);
-        }
+        let stream = captured(&on.device);
+        let buffer = stream.alloc::<u8>(&on.device.default_pool(), 1)?;
+        let refused = stream.copy_to_host(buffer.read()).unwrap_err();
+        assert!(refused.report().to_string().contains("that makes the capture invalid"), "{refused}");
+        assert_eq!(code(refused), 900);
         assert_spoiled(&stream);
         Ok(())
     });
@@ -179,42 +102,6 @@ fn an_unsafe_call_on_another_device_spoils_a_cuda_capture() {
     });
 }
 
-/// `CAPTURED_EVENT`.
-#[test]
-fn a_synchronise_or_query_of_a_captured_event_spoils_the_capture() {
-    each(|on| {
-        for is_query in [false, true] {
-            let stream = captured(&on.device);
-            let event = stream.record().unwrap();
-            let refused = if is_query { event.is_over().map(|_| ()) } else { event.synchronize() };
-            assert_eq!(code(refused.unwrap_err()), 907);
-            assert_spoiled(&stream);
-            // The same after the end: it never stands for work that runs.
-            assert_eq!(code(event.synchronize().unwrap_err()), 907);
-            assert_eq!(code(stream.wait(&event).unwrap_err()), 907);
-        }
-        Ok(())
-    });
-}
-
-/// `STREAM_CAPTURE_ISOLATION`.
-#[test]
-fn a_wait_for_an_event_from_outside_spoils_the_capture() {
-    each(|on| {
-        let device = &on.device;
-        let (stream, other) = (device.stream()?, device.stream()?);
-        let (own, others) = (stream.record()?, other.record()?);
-        for event in [own, others] {
-            stream.begin_capture()?;
-            let refused = stream.wait(&event).unwrap_err();
-            assert!(refused.report().to_string().contains("wait with the external flag"), "{refused}");
-            assert_eq!(code(refused), 905);
-            assert_spoiled(&stream);
-        }
-        Ok(())
-    });
-}
-
 /// `STREAM_CAPTURE_MERGE`: both are invalid.
 #[test]
 fn a_wait_that_would_merge_two_captures_spoils_both() {
@@ -225,26 +112,6 @@ fn a_wait_that_would_merge_two_captures_spoils_both() {
         assert_eq!(code(refused), 902);
         assert_eq!(code(right.end_capture().unwrap_err()), 901);
         assert_spoiled(&left);
-        Ok(())
-    });
-}
-
-/// `STREAM_CAPTURE_UNMATCHED`.
-#[test]
-fn an_end_on_a_stream_that_joined_spoils_the_capture() {
-    each(|on| {
-        let device = &on.device;
-        let stream = captured(device);
-        let side = device.stream()?;
-        side.wait(&stream.record()?)?;
-        let refused = side.end_capture().unwrap_err();
-        let [ended, origin] = [&side, &stream].map(|stream| stream.id().to_string());
-        assert!(
-            refused.to_string().starts_with(&format!("{ended} joined a capture that began on {origin}")),
-            "{refused}"
-        );
-        assert_eq!(code(refused), 903);
-        assert_spoiled(&stream);
         Ok(())
     });
 }
@@ -271,75 +138,6 @@ fn a_side_stream_that_is_not_joined_is_named_with_its_leaf() {
     });
 }
 
-/// A free on a side stream is a leaf, too.
-#[test]
-fn a_free_in_a_side_stream_that_is_not_joined_is_its_leaf() {
-    each(|on| {
-        let device = &on.device;
-        let stream = captured(device);
-        let side = device.stream()?;
-        let x = stream.alloc::<u8>(&device.default_pool(), 16)?;
-        side.wait(&stream.record()?)?;
-        side.free(x)?;
-        let refused = stream.end_capture().unwrap_err();
-        assert!(refused.report().to_string().contains("its last node is mem free node 1 at "), "{refused}");
-        Ok(())
-    });
-}
-
-/// `STREAM_CAPTURE_IMPLICIT`. Non-blocking streams are independent of the legacy stream.
-#[test]
-fn a_use_of_the_legacy_stream_spoils_the_captures_of_blocking_streams() {
-    each_alone(|on| {
-        let device = &on.device;
-        let legacy = device.legacy_stream();
-        let stream = captured(device);
-        assert_eq!(code(visit(&legacy, ()).unwrap_err()), 906);
-        assert_spoiled(&stream);
-        let apart = device.non_blocking_stream()?;
-        apart.begin_capture()?;
-        visit(&legacy, ())?;
-        assert_goes_on(&apart);
-        Ok(())
-    });
-}
-
-/// `STREAM_CAPTURE_UNSUPPORTED`: no capture begins.
-#[test]
-fn a_capture_of_the_legacy_stream_does_not_begin() {
-    each_alone(|on| {
-        let device = &on.device;
-        let legacy = device.legacy_stream();
-        assert_eq!(code(legacy.begin_capture().unwrap_err()), 900);
-        visit(&legacy, ())?;
-        device.synchronize()
-    });
-}
-
-/// `ILLEGAL_STATE`: the capture in progress stays valid.
-#[test]
-fn a_second_begin_is_refused() {
-    each(|on| {
-        let device = &on.device;
-        let stream = captured(device);
-        assert_eq!(code(stream.begin_capture().unwrap_err()), 401);
-        assert_goes_on(&stream);
-        Ok(())
-    });
-}
-
-/// `ILLEGAL_STATE`.
-#[test]
-fn an_end_without_a_begin_is_refused() {
-    each_alone(|on| {
-        let device = &on.device;
-        let stream = device.stream()?;
-        assert_eq!(code(stream.end_capture().unwrap_err()), 401);
-        assert_eq!(code(device.legacy_stream().end_capture().unwrap_err()), 401);
-        stream.synchronize()
-    });
-}
-
 /// `STREAM_CAPTURE_IMPLICIT`: the end of a capture on the legacy default stream is refused as its operations are.
 #[test]
 fn an_end_on_the_legacy_stream_spoils_a_capture() {
@@ -348,82 +146,6 @@ fn an_end_on_the_legacy_stream_spoils_a_capture() {
         let stream = captured(device);
         assert_eq!(code(device.legacy_stream().end_capture().unwrap_err()), 906);
         assert_spoiled(&stream);
-        Ok(())
-    });
-}
-
-/// `STREAM_CAPTURE_WRONG_THREAD`: the capture goes on, and ends on its own thread. A relaxed one ends on any thread.
-#[test]
-fn an_end_in_another_thread_is_refused_unless_the_capture_is_relaxed() {
-    each(|on| {
-        let device = &on.device;
-        for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
-            let stream = device.stream()?;
-            stream.begin_capture_in(mode)?;
-            let there = stream.clone();
-            let ended = std::thread::spawn(move || there.end_capture().map(|_| ())).join().unwrap();
-            match mode {
-                CaptureMode::Relaxed => ended?,
-                _ => {
-                    assert_eq!(code(ended.unwrap_err()), 908);
-                    assert_goes_on(&stream);
-                }
-            }
-        }
-        Ok(())
-    });
-}
-
-/// `INVALID_VALUE`: a captured free of memory that no graph allocated. The capture goes on.
-#[test]
-fn a_captured_free_of_uncaptured_memory_leaves_the_capture_as_it_was() {
-    each(|on| {
-        let device = &on.device;
-        let stream = device.stream()?;
-        let plain = stream.alloc::<u32>(&device.default_pool(), 4)?;
-        stream.begin_capture()?;
-        let refused = stream.free(plain).unwrap_err();
-        assert!(is_kind(&refused.error, Kind::CaptureForeignFree));
-        assert!(refused.report().to_string().contains("free it outside of the capture"), "{refused}");
-        let by_address = stream.free_address(refused.buffer.address()).unwrap_err();
-        assert!(is_kind(&by_address, Kind::CaptureForeignFree));
-        assert!(stream.free_address(0x1000).unwrap_err().invalid().is_some());
-        stream.memset(refused.buffer.write(), 1)?;
-        assert_goes_on(&stream);
-        expect(&stream, refused.buffer.read(), 1);
-        stream.free(refused.buffer)?;
-        Ok(())
-    });
-}
-
-/// `INVALID_VALUE`: memory of a capture, freed outside of it before any launch.
-#[test]
-fn memory_of_a_capture_is_not_freed_outside_of_it() {
-    each(|on| {
-        let device = &on.device;
-        let (stream, other) = (captured(device), device.stream()?);
-        let x = stream.alloc::<u32>(&device.default_pool(), 8)?;
-        let refused = other.free(x).unwrap_err();
-        assert!(is_kind(&refused.error, Kind::FreeBeforeAlloc), "{refused}");
-        assert!(other.free_address(refused.buffer.address()).unwrap_err().invalid().is_some());
-        stream.free(refused.buffer)?;
-        assert_goes_on(&stream);
-        Ok(())
-    });
-}
-
-/// `INVALID_VALUE`: a second free of captured memory is a fault of the graph. The capture goes on.
-#[test]
-fn a_second_captured_free_is_refused() {
-    each(|on| {
-        let device = &on.device;
-        let stream = captured(device);
-        let address = stream.alloc::<u32>(&device.default_pool(), 8)?.into_address();
-        stream.free_address(address)?;
-        let refused = stream.free_address(address).unwrap_err();
-        assert!(is_of_graph(&refused), "{refused}");
-        assert!(refused.report().to_string().contains("it is freed already"), "{refused}");
-        assert_goes_on(&stream);
         Ok(())
     });
 }
