@@ -88,29 +88,6 @@ fn refused<T>(done: Result<T>, says: &[&str]) {
         .for_each(|part| assert!(error.report().to_string().contains(part), "{part} is not in {}", error.report()));
 }
 
-#[test]
-fn a_second_instance_is_refused_while_one_lives() {
-    each(|on| {
-        let device = &on.device;
-        let (graph, _) = whole(device)?;
-        let exec = graph.instantiate(Instantiate::default())?;
-        let says =
-            ["graph 0 cannot be instantiated: its mem alloc node 0 (", "it has an instance already (", "destroy"];
-        refused(graph.instantiate(Instantiate::default()), &says);
-        drop(exec);
-        launch(&graph, device)?;
-        launch(&graph, device)?;
-        // The same for a graph with only a free node.
-        let mut owner = device.graph()?;
-        let x = owner.add_alloc::<u32>(&[], 16)?;
-        let mut freeing = device.graph()?;
-        freeing.add_free(&[], x)?;
-        let _exec = freeing.instantiate(Instantiate::default())?;
-        refused(freeing.instantiate(Instantiate::default()), &["its mem free node 0 ("]);
-        Ok(())
-    });
-}
-
 /// Memory left by a dropped instance blocks the next instance, unless that frees by itself.
 #[test]
 fn what_an_instance_before_left_is_freed_first() {
@@ -138,19 +115,6 @@ fn what_an_instance_before_left_is_freed_first() {
         other.free(again)?;
         let left = exec.launch(&stream)?.take(next)?;
         Ok(stream.free(left)?)
-    });
-}
-
-#[test]
-fn a_clone_is_refused() {
-    each(|on| {
-        let device = &on.device;
-        let (graph, _) = whole(device)?;
-        refused(graph.try_clone(), &["graph 0 cannot be cloned: its mem alloc node 0 (", "symbolic addresses"]);
-        let mut around = device.graph()?;
-        around.add_child(&[], &graph)?;
-        refused(around.try_clone(), &[" cannot be cloned: its mem alloc node 0.0 ("]);
-        launch(&around, device)
     });
 }
 
@@ -219,40 +183,6 @@ fn a_child_graph_keeps_the_memory_nodes_that_it_moved_with() {
         drop(parent);
         refused(graph.add_alloc::<u32>(&[], 16), words);
         Ok(())
-    });
-}
-
-/// A launch into a capture would be a child graph, but the instance has the addresses. The capture goes on.
-#[test]
-fn an_instance_is_not_launched_into_a_capture() {
-    each(|on| {
-        let device = &on.device;
-        let stream = device.stream()?;
-        let (graph, _) = whole(device)?;
-        let exec = graph.instantiate(Instantiate::default())?;
-        stream.begin_capture()?;
-        refused(exec.launch(&stream), &["graph 0 cannot be launched into a capture", "outside of the capture"]);
-        let (pool, captured) = (device.default_pool(), stream.is_capturing()?);
-        assert!(captured);
-        drop(stream.alloc::<u32>(&pool, 16)?);
-        launch(&stream.end_capture()?, device)?;
-        exec.launch(&stream).map(drop)
-    });
-}
-
-#[test]
-fn an_instance_is_updated_from_its_own_graph() {
-    each(|on| {
-        let device = &on.device;
-        let ((graph, _), (other, _)) = (whole(device)?, whole(device)?);
-        let exec = graph.instantiate(Instantiate::default())?;
-        exec.update(&graph)?;
-        refused(exec.update(&other), &["graph 0 cannot have its instance updated from another graph", "help: make"]);
-        let mut plain = device.graph()?;
-        plain.add_empty(&[])?;
-        let exec = plain.instantiate(Instantiate::default())?;
-        refused(exec.update(&other), &["graph 1 cannot update an instance of another graph"]);
-        exec.launch(&device.stream()?).map(drop)
     });
 }
 

@@ -2,36 +2,6 @@
 
 use super::*;
 
-/// An upload comes after earlier launches.
-#[test]
-fn an_upload_orders_its_stream() {
-    for (name, uploads, expected) in [("uploaded", true, &[][..]), ("not-uploaded", false, &["use-before-alloc"])] {
-        agreed(name, expected, |said, [device]| {
-            let [a, b] = streams(&device);
-            let x = a.alloc::<u8>(&device.default_pool(), 512).unwrap();
-            let mut graph = device.graph().unwrap();
-            graph.add_memset(&[], x.write(), 1).unwrap();
-            let exec = graph.instantiate(Instantiate::default()).unwrap();
-            drop(exec.launch(&a).unwrap());
-            if uploads {
-                exec.upload(&b).unwrap();
-            }
-            said.of(b.memset(x.write(), 2));
-        });
-    }
-}
-
-#[test]
-fn a_node_that_cannot_be_removed_is_told() {
-    agreed("node-removed", &["graph-refused"], |said, [device]| {
-        let mut graph = device.graph().unwrap();
-        let x = graph.add_alloc::<u8>(&[], 512).unwrap();
-        let node = graph.node_of(x).unwrap();
-        graph.add_memset(&[node], x.write(), 1).unwrap();
-        said.of(graph.remove_node(node));
-    });
-}
-
 /// An instance with symbolic addresses that is updated from a clone of its graph frees by itself what it left before.
 #[test]
 fn what_an_updated_instance_left_is_its_own() {
@@ -47,80 +17,6 @@ fn what_an_updated_instance_left_is_its_own() {
         said.of(exec.launch(&s));
         said.of(s.memset(left.write(), 1));
         said.of(exec.launch(&s));
-    });
-}
-
-/// A graph with memory nodes and fixed addresses can only be in one place.
-#[test]
-fn a_graph_with_memory_nodes_is_in_one_place() {
-    let refused = ["graph-refused"; 6];
-    agreed("in-one-place", &refused, |said, [device]| {
-        let [s] = streams(&device);
-        let with_memory = || {
-            let mut graph = device.graph().unwrap();
-            let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
-            (graph, x)
-        };
-        let ((graph, x), (other, _)) = (with_memory(), with_memory());
-        let exec = graph.instantiate(Instantiate::default()).unwrap();
-        said.of(graph.instantiate(Instantiate::default()));
-        said.of(graph.try_clone());
-        said.of(exec.update(&other));
-        let mut around = device.graph().unwrap();
-        said.of(around.add_child(&[], &graph));
-        s.begin_capture().unwrap();
-        said.of(exec.launch(&s));
-        s.end_capture().unwrap();
-        said.of(s.free(exec.launch(&s).unwrap().take(x).unwrap()));
-        drop(exec);
-        around.add_child(&[], &graph).unwrap();
-        said.of(graph.instantiate(Instantiate::default()));
-        let exec = around.instantiate(Instantiate::default()).unwrap();
-        said.of(s.free(exec.launch(&s).unwrap().take(x).unwrap()));
-    });
-}
-
-/// Memory left by a dropped instance blocks the next one at its addresses, and its launches come first.
-#[test]
-fn an_instance_has_the_addresses_of_the_one_before() {
-    agreed("instantiated-again", &["unfreed-launch", "unfreed-launch"], |said, [device]| {
-        let [s, t] = streams(&device);
-        let y = s.alloc::<u8>(&device.default_pool(), 512).unwrap();
-        let mut graph = device.graph().unwrap();
-        let x = graph.add_alloc::<u8>(&[], 4096).unwrap();
-        graph.add_memset(&[], y.write(), 1).unwrap();
-        let left = graph.instantiate(Instantiate::default()).unwrap().launch(&s).unwrap().take(x).unwrap();
-        let exec = graph.instantiate(Instantiate::default()).unwrap();
-        said.of(exec.launch(&s));
-        said.of(s.free(left));
-        // Ordered after the launch of the instance before by the addresses only.
-        drop(said.of(exec.launch(&t)));
-        drop(exec);
-        let mut around = device.graph().unwrap();
-        around.add_child(&[], &graph).unwrap();
-        let exec = around.instantiate(Instantiate::default()).unwrap();
-        said.of(exec.launch(&s));
-    });
-}
-
-/// An instance had the addresses of two graphs, and was never launched. Launches at the addresses of one of them do not
-/// come before launches at those of the other.
-#[test]
-fn addresses_of_two_graphs_stay_apart() {
-    agreed("two-graphs", &["use-before-alloc"], |said, [device]| {
-        let [s, t] = streams(&device);
-        let mut graph = device.graph().unwrap();
-        let x = graph.add_alloc::<u8>(&[], 64).unwrap();
-        let y = t.alloc::<u8>(&device.default_pool(), 64).unwrap();
-        drop(graph.instantiate(Instantiate::default()).unwrap().launch(&t).unwrap());
-        let mut child = device.graph().unwrap();
-        child.add_alloc::<u8>(&[], 64).unwrap();
-        graph.add_child(&[], &child).unwrap();
-        drop(graph.instantiate(Instantiate::default()).unwrap());
-        graph.remove_node(graph.node_of(x).unwrap()).unwrap();
-        said.of(graph.instantiate(Instantiate::default()).unwrap().launch(&s).map(drop));
-        said.of(s.memset(y.write(), 1));
-        t.free(y).unwrap();
     });
 }
 

@@ -112,44 +112,6 @@ fn events_and_external_events_are_apart() {
     });
 }
 
-#[test]
-fn one_of_two_devices_is_synchronised() {
-    agreed("closed-streams-too", &[], |said, [device, other]: [Device; 2]| {
-        let [s, t] = streams(&device);
-        let x = s.alloc::<u8>(&device.default_pool(), 512).unwrap();
-        drop(s);
-        device.synchronize().unwrap();
-        said.of(t.memset(x.write(), 1));
-        drop(other);
-    });
-    agreed("the-other-alone", &["use-before-alloc"], |said, [device, other]: [Device; 2]| {
-        let [s, t] = streams(&device);
-        let x = s.alloc::<u8>(&device.default_pool(), 512).unwrap();
-        other.synchronize().unwrap();
-        said.of(t.memset(x.write(), 1));
-    });
-    agreed("in-a-relaxed-capture", &["capture"], |said, [device, _other]: [Device; 2]| {
-        let [s] = streams(&device);
-        s.begin_capture_in(CaptureMode::Relaxed).unwrap();
-        said.of(device.synchronize());
-        assert!(s.end_capture().is_err(), "it was ended by that");
-    });
-    agreed("beside-a-capture-of-the-other", &[], |said, [device, other]: [Device; 2]| {
-        let [s] = streams(&device);
-        s.begin_capture().unwrap();
-        said.of(other.synchronize());
-        said.of(s.end_capture());
-    });
-    agreed("refused-in-a-capture", &["capture", "use-before-alloc"], |said, [device, _other]: [Device; 2]| {
-        let [s, t, u] = streams(&device);
-        let x = s.alloc::<u8>(&device.default_pool(), 512).unwrap();
-        u.begin_capture().unwrap();
-        said.of(device.synchronize());
-        said.of(t.memset(x.write(), 1));
-        assert!(u.end_capture().is_err(), "it was ended by that");
-    });
-}
-
 /// Other code may use halves of an allocation at once: its trace declares that.
 #[test]
 fn unordered_work_of_foreign_code_passes() {
