@@ -2,11 +2,13 @@
 //! name the allocation that is there or nearest, with its state. Allocations nearby are unchanged.
 
 use millpond::error::{Invalid, Nearest};
+use millpond::units::Bytes;
 use millpond::{Buffer, Error};
 
 use crate::common::{Make, Subject, makes, on_every_device};
 
-const BYTES: usize = 4096;
+/// Less than the block has.
+const BYTES: usize = 5000;
 
 /// Every call that takes a pointer refuses this one. Returns the nearest allocation that they report.
 #[track_caller]
@@ -61,14 +63,23 @@ fn one_byte_beyond_the_start() {
     });
 }
 
+/// Also beyond its bytes, as far as its block goes.
 #[test]
 fn in_the_middle() {
     on_every_device(|on| {
-        let x = named(on, "weights");
-        for offset in [512, 2048, BYTES as u64 - 1] {
-            let (_, text) = refused(on, x.address() + offset);
-            assert!(text.contains(&format!("{offset} B inside `weights`")), "{text}");
+        let (x, above) = (named(on, "weights"), named(on, "above"));
+        let bytes = BYTES as u64;
+        for offset in [255, 256, 512, 2048, bytes - 1, bytes, 5119] {
+            let (nearest, text) = refused(on, x.address() + offset);
+            let Nearest::Inside { allocation, offset: found } = nearest else { panic!("{text}") };
+            assert_eq!(found, offset);
+            for part in ["`weights`", &Bytes(bytes).to_string(), "pointers.rs:"] {
+                assert!(allocation.contains(part), "no {part} in: {allocation}");
+            }
+            let pointer = format!("{:#x} is not the start of a live allocation", x.address() + offset);
+            assert!(text.starts_with(&pointer) && text.contains(&format!("{offset} B inside `weights`")), "{text}");
         }
+        drop(above);
         is_whole(on, x);
     });
 }
@@ -78,10 +89,12 @@ fn of_the_host() {
     on_every_device(|on| {
         let x = named(on, "weights");
         let (on_stack, on_heap) = (5u8, Box::new(5u8));
-        for pointer in [&raw const on_stack as u64, &raw const *on_heap as u64] {
+        for pointer in [&raw const on_stack as u64, &raw const *on_heap as u64, 0x1000, 1, u64::MAX] {
             let (nearest, text) = refused(on, pointer);
-            assert!(matches!(nearest, Nearest::Outside { .. }), "{text}");
-            assert!(text.contains("no device of this process has that address"), "{text}");
+            assert!(matches!(nearest, Nearest::Outside { nearest: Some(_) }), "{text}");
+            let start =
+                format!("{pointer:#x} is not the start of a live allocation: no device of this process has that");
+            assert!(text.starts_with(&start), "{text}");
             assert!(text.contains("the nearest allocation is `weights`"), "{text}");
         }
         is_whole(on, x);
@@ -95,6 +108,7 @@ fn null() {
         let x = named(on, "weights");
         on.stream().free_address(0).unwrap();
         on.device.free_address(0).unwrap();
+        on.device.legacy_stream().free_address(0).unwrap();
         let error = on.device.memory_at(0).unwrap_err();
         assert!(matches!(error.invalid(), Some(Invalid::Pointer { pointer: 0, .. })), "{error}");
         is_whole(on, x);
