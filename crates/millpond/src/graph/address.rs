@@ -3,16 +3,13 @@
 //! Addresses are reused within a graph, so several of its nodes may have the same one. The node that was added last is
 //! meant. A graph knows each child as the child was when it was added.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
-
 use millpond_core::graph::{GraphAlloc, GraphAllocId, GraphId};
 use millpond_core::units::Range;
 use millpond_driver::locks::lock;
+use std::sync::atomic::Ordering;
 
 use super::body::Body;
 use super::registry::Graphs;
-use crate::graph::arena::Arena;
 use crate::names::count::Count;
 use crate::state::named::{MemAllocNode, NodeName};
 
@@ -52,7 +49,7 @@ impl Graphs {
             return None;
         }
         // Dropped after the lock is released: the last reference to an arena frees its addresses.
-        let arenas: Vec<Arc<Arena>> = lock(&self.arenas).iter().filter_map(Weak::upgrade).collect();
+        let arenas = lock(&self.arenas).live();
         arenas.iter().find_map(|arena| arena.node_around(address))
     }
 

@@ -51,7 +51,7 @@ impl Arena {
         let key = ArenaKey(context.graphs.next_arena.fetch_add(1, Ordering::Relaxed));
         let (ranges, nodes) = (Mutex::default(), Mutex::default());
         let arena = Arc::new(Self { key, context: Arc::clone(context), ranges, nodes });
-        context.graphs.enter_arena(&arena);
+        lock(&context.graphs.arenas).add(&arena);
         arena
     }
 

@@ -16,7 +16,7 @@ use millpond_core::graph::{
 };
 use millpond_core::ids::StreamId;
 use millpond_core::units::Range;
-use millpond_driver::locks::{Biased, RwLock, read, write};
+use millpond_driver::locks::{Biased, RwLock, lock, read, write};
 use millpond_driver::{Driver, Label, RawStream, StreamFlags, process};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
@@ -316,7 +316,7 @@ impl ExecShared {
             shared.make_ready_ahead(&mut shared.run.lock())?;
         }
         let shared = Arc::new(shared);
-        context.graphs.enter_exec(&shared);
+        lock(&context.graphs.execs).add(&shared);
         Ok(shared)
     }
 }

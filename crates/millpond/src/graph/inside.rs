@@ -3,8 +3,6 @@
 //! A launch is one operation of a stream, and the uses that it leaves are that operation's. For a refusal, while no
 //! lock is held, the instance whose latest launch it was is asked, as long as it has a handle. Decides nothing.
 
-use std::sync::{Arc, Weak};
-
 use millpond_core::check::{Act, Side, Sought};
 use millpond_core::graph::LastAct;
 use millpond_core::ids::StreamId;
@@ -12,33 +10,22 @@ use millpond_driver::locks::lock;
 
 use super::exec::ExecShared;
 use super::found::{Outside, Whose};
-use super::registry::{Graphs, Launched};
+use super::registry::Graphs;
 
 impl Graphs {
-    /// Adds a new instance to the list.
-    pub(super) fn enter_exec(&self, exec: &Arc<ExecShared>) {
-        let exec: Arc<dyn Launched> = exec.clone();
-        let mut execs = lock(&self.execs);
-        // Swept only before it grows, so that each instance is looked at a few times and not once for each new one.
-        if execs.len() == execs.capacity() {
-            execs.retain(|exec| exec.strong_count() > 0);
-            let wanted = execs.len() + 1;
-            execs.reserve(wanted);
-        }
-        execs.push(Arc::downgrade(&exec));
-    }
-
     /// Returns the node of a launch that did an act, or `None` if `launch` is no launch. No lock is held.
     #[cold]
     pub(crate) fn node_of(&self, launch: &Side, sought: Sought) -> Option<Side> {
         let (stream, op, act) = (launch.stream?, launch.op?, launch.act?);
         // Dropped after the lock is released: these may be the last references by now.
-        let execs: Vec<Arc<dyn Launched>> = lock(&self.execs).iter().filter_map(Weak::upgrade).collect();
+        let execs = lock(&self.execs).live();
         execs.iter().find_map(|exec| exec.node_of(self, (stream, op), act, sought))
     }
 }
 
-impl Launched for ExecShared {
+impl ExecShared {
+    /// Returns the node that did an act on an allocation, if this instance's latest launch is that operation of the
+    /// stream.
     fn node_of(&self, graphs: &Graphs, launch: (StreamId, u64), act: Act, sought: Sought) -> Option<Side> {
         // Another thread launches it at this moment, so that launch is not the one in the past.
         let run = self.run.try_lock()?;

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use millpond_core::check::{Act, Finding, Kind, Side, Site, Sought, Use};
+use millpond_core::check::{Finding, Kind, Site, Use};
 use millpond_core::graph::{ArenaKey, GraphAllocId, GraphId};
-use millpond_core::ids::{AllocId, StreamId};
+use millpond_core::ids::AllocId;
 use millpond_core::op::Memory as TracedMemory;
 use millpond_core::pool::Frontier;
 use millpond_core::units::Range;
@@ -13,6 +13,7 @@ use millpond_driver::locks::{BiasedGuard, Guard, Mutex, lock};
 use rustc_hash::FxHashMap;
 
 use super::capture::Recording;
+use super::exec::ExecShared;
 use super::gone::GoneArenas;
 use super::grant::Grant;
 use super::memory::{Frees, GraphMemory};
@@ -25,6 +26,7 @@ use crate::state::context::Context;
 use crate::state::named::NodeName;
 use crate::state::session::Session;
 use crate::sync::ranks;
+use crate::sync::weak_list::WeakList;
 use crate::trace::tracer::Tracer;
 
 /// The most spare ranges of addresses.
@@ -32,13 +34,6 @@ const SPARES: usize = 16;
 
 /// The numbers left for copies, and for graphs that are made at the same time.
 const NUMBERS_LEFT: u32 = 1 << 24;
-
-/// An instance, for the lookup of a node in a refusal.
-pub(super) trait Launched: Send + Sync {
-    /// Returns the node that did an act on an allocation, if this instance's latest launch is that operation of the
-    /// stream.
-    fn node_of(&self, graphs: &Graphs, launch: (StreamId, u64), act: Act, sought: Sought) -> Option<Side>;
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -49,10 +44,10 @@ pub(crate) struct Graphs {
     pub(crate) frees: Frees,
     next_graph: AtomicU32,
     pub(crate) next_arena: AtomicU64,
-    /// The instances. Some of the references are dead.
-    pub(super) execs: Mutex<ranks::Table, Vec<Weak<dyn Launched>>>,
+    /// The instances.
+    pub(super) execs: Mutex<ranks::Table, WeakList<ExecShared>>,
     /// The arenas of the graphs.
-    pub(super) arenas: Mutex<ranks::Table, Vec<Weak<Arena>>>,
+    pub(super) arenas: Mutex<ranks::Table, WeakList<Arena>>,
     /// The number of captures in progress. If it is 0, no call looks further.
     pub(crate) open: AtomicUsize,
     pub(crate) captures: Arc<Mutex<ranks::Captures, Recording>>,
@@ -79,8 +74,8 @@ impl Graphs {
             frees: Frees::default(),
             next_graph: AtomicU32::default(),
             next_arena: AtomicU64::default(),
-            execs: Mutex::default(),
-            arenas: Mutex::default(),
+            execs: Mutex::new(WeakList::new()),
+            arenas: Mutex::new(WeakList::new()),
             open: AtomicUsize::default(),
             captures: Arc::new(Mutex::new(Recording::new(device))),
             counted_by: counts_captures.map(Arc::from),
@@ -112,18 +107,6 @@ impl Graphs {
 
     pub(crate) fn next_graph(&self) -> GraphId {
         GraphId(self.next_graph.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// Adds a new arena.
-    pub(crate) fn enter_arena(&self, arena: &Arc<Arena>) {
-        let mut arenas = lock(&self.arenas);
-        if arenas.len() == arenas.capacity() {
-            // Swept only before it grows.
-            arenas.retain(|arena| arena.strong_count() > 0);
-            let wanted = arenas.len() + 1;
-            arenas.reserve(wanted);
-        }
-        arenas.push(Arc::downgrade(arena));
     }
 
     /// Records that the memory of a lifetime that a launch began, and that ended just now, is free after `after`. The
@@ -180,7 +163,7 @@ impl Graphs {
     /// Returns the last alloc node whose memory starts at an address, if its graph or an instance of it exists.
     #[cold]
     pub(crate) fn node_from(&self, address: u64) -> Option<Key> {
-        let arenas: Vec<Arc<Arena>> = lock(&self.arenas).iter().filter_map(Weak::upgrade).collect();
+        let arenas = lock(&self.arenas).live();
         arenas.iter().find_map(|arena| arena.node_from(address))
     }
 
@@ -408,7 +391,7 @@ pub(crate) fn find_in_graphs(context: &Context, pointer: u64) -> std::result::Re
         nearest = Nearest::Freed { allocation: described };
     }
     if nearest == (Nearest::Outside { nearest: None }) {
-        let arenas: Vec<Arc<Arena>> = lock(&context.graphs.arenas).iter().filter_map(Weak::upgrade).collect();
+        let arenas = lock(&context.graphs.arenas).live();
         if let Some(found) = arenas.iter().find_map(|arena| arena.node_at(pointer)) {
             nearest = found;
         }

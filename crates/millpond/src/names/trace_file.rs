@@ -24,6 +24,7 @@ use millpond_driver::process;
 
 use crate::names::shadow::Shadow;
 use crate::sync::ranks;
+use crate::sync::weak_list::WeakList;
 
 /// The environment variable that asks for a trace of every device.
 const VARIABLE: &str = "MILLPOND_TRACE";
@@ -250,7 +251,7 @@ fn taken(error: io::Error, file: &File) -> io::Error {
     }
     let number = |file: io::Result<fs::Metadata>| file.ok().map(|it| (it.dev(), it.ino()));
     let this = number(file.metadata());
-    let open: Vec<PathBuf> = lock(&OPEN).iter().filter_map(Weak::upgrade).map(|it| it.path.clone()).collect();
+    let open: Vec<PathBuf> = lock(&OPEN).live().iter().map(|it| it.path.clone()).collect();
     let is_own = this.is_some() && open.iter().any(|path| number(fs::metadata(path)) == this);
     let reason = match is_own {
         true => "this process writes a trace to it still: until the last device goes that is in it",
@@ -260,7 +261,7 @@ fn taken(error: io::Error, file: &File) -> io::Error {
 }
 
 /// The open traces of this process.
-static OPEN: Mutex<Leaf, Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Leaf, WeakList<Shared>> = Mutex::new(WeakList::new());
 /// The number of tries, a millisecond each, for a lock that another thread holds when the process ends.
 const LOOKS_AT_EXIT: u32 = 200;
 
@@ -271,15 +272,13 @@ fn finish_at_exit(shared: &Arc<Shared>) {
         // If the system has no room for a handler, the last frame is lost, as in a crash.
         let _ = process::at_exit(finish_all);
     });
-    let mut open = lock(&OPEN);
-    open.retain(|trace| trace.strong_count() > 0);
-    open.push(Arc::downgrade(shared));
+    lock(&OPEN).add(shared);
 }
 
 /// Finishes all traces, when the process ends.
 extern "C" fn finish_all() {
     let Some(open) = patiently(&OPEN) else { return };
-    for shared in open.iter().filter_map(Weak::upgrade) {
+    for shared in open.live() {
         if let Some(mut output) = patiently(&shared.output) {
             output.is_ending = true;
             // Bytes that cannot be written are lost, as in a crash.

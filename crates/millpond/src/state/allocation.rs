@@ -22,7 +22,7 @@ use millpond_driver::process;
 
 use crate::graph::name_captured;
 use crate::names::error::{Error, Invalid};
-use crate::names::stream_names::{self, is_drop, side};
+use crate::names::stream_names::{self, dropped, is_drop, side};
 use crate::state::freed::Freed;
 use crate::state::lent::Lent;
 use crate::state::numbers::Number;
@@ -277,6 +277,12 @@ impl Life {
     /// Returns `true` if a launch has begun a lifetime of this memory, which is an alloc node's.
     pub(crate) fn was_launched(&self) -> bool {
         self.history.born().point.seq > 0
+    }
+
+    /// Ends the lifetime with a drop, which is no operation of a stream: it has the point of the last one.
+    pub(crate) fn end_dropped(&mut self) {
+        let last = self.history.uses().last().copied().unwrap_or(self.history.born());
+        self.freed.end(Use { point: last.point, site: dropped(last.site.stream) });
     }
 
     /// Returns `true` if the life with this generation is the present one and is not freed.

@@ -9,7 +9,6 @@ use millpond_driver::locks::BiasedGuard;
 use millpond_driver::process;
 
 use crate::graph::drop_captured;
-use crate::names::stream_names::dropped;
 use crate::state::allocation::{Allocation, Life};
 use crate::state::origin::Origin;
 
@@ -22,8 +21,15 @@ pub(crate) fn free_in_graph(allocation: &Arc<Allocation>, life: BiasedGuard<'_, 
     }
 }
 
-/// Frees memory of a graph whose buffer was dropped, after everything declared so far.
-pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
+/// Sends the end of an import's lifetime, which ended with this free, to the exporter.
+pub(crate) fn free_import(allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>, free: Option<Use>) {
+    let Origin::Imported(imported) = &allocation.origin else { return };
+    let context = Arc::clone(&imported.context);
+    context.share.end_import(&context, allocation.id, life, free);
+}
+
+/// Frees memory of a graph or an import whose buffer was dropped, after everything declared so far.
+pub(crate) fn drop_elsewhere(allocation: &Arc<Allocation>, generation: u64) {
     if process::is_forked() {
         return;
     }
@@ -35,34 +41,12 @@ pub(crate) fn drop_in_graph(allocation: &Arc<Allocation>, generation: u64) {
         return;
     }
     let after = Frontier::of(life.history.points());
-    let last = life.history.uses().last().copied().unwrap_or(life.history.born());
-    life.freed.end(Use { point: last.point, site: dropped(last.site.stream) });
+    life.end_dropped();
     if let Some(tracer) = allocation.tracer() {
         tracer.dropped(allocation.id, generation);
     }
-    free_in_graph(allocation, life, after);
-}
-
-/// Sends the end of an import's lifetime, which ended with this free, to the exporter.
-pub(crate) fn free_import(allocation: &Arc<Allocation>, life: BiasedGuard<'_, Life>, free: Option<Use>) {
-    let Origin::Imported(imported) = &allocation.origin else { return };
-    let context = Arc::clone(&imported.context);
-    context.share.end_import(&context, allocation.id, life, free);
-}
-
-/// Frees an import whose buffer was dropped, after everything declared so far.
-pub(crate) fn drop_import(allocation: &Arc<Allocation>, generation: u64) {
-    if process::is_forked() {
-        return;
+    match allocation.is_import() {
+        true => free_import(allocation, life, None),
+        false => free_in_graph(allocation, life, after),
     }
-    let mut life = allocation.life();
-    if !life.is_live(generation) {
-        return;
-    }
-    let last = life.history.uses().last().copied().unwrap_or(life.history.born());
-    life.freed.end(Use { point: last.point, site: dropped(last.site.stream) });
-    if let Some(tracer) = allocation.tracer() {
-        tracer.dropped(allocation.id, generation);
-    }
-    free_import(allocation, life, None);
 }

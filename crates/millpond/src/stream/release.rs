@@ -20,7 +20,7 @@ use crate::names::stream_names::{dropped, side};
 use crate::pool::shell;
 use crate::state::allocation::{Allocation, Life, Owned, site, violation};
 use crate::state::caches::Cached;
-use crate::state::ends::{drop_import, drop_in_graph};
+use crate::state::ends::drop_elsewhere;
 use crate::state::listening::{own_points, park};
 use crate::state::origin::Origin;
 use crate::state::pool::PoolShared;
@@ -124,11 +124,8 @@ impl PoolShared {
     /// Waits for nothing, except for room for the message to an import's exporter.
     pub(crate) fn drop_allocation(owned: Owned) {
         let Owned { allocation, generation, .. } = owned;
-        if allocation.is_import() {
-            return drop_import(&allocation, generation);
-        }
         if !matches!(allocation.origin, Origin::Pool(_)) {
-            return drop_in_graph(&allocation, generation);
+            return drop_elsewhere(&allocation, generation);
         }
         let home = allocation.life().home.upgrade();
         let mut state = home.as_ref().and_then(|home| Some((home, home.state.try_lock()?)));
@@ -159,8 +156,7 @@ impl PoolShared {
             return home.progress.publish(free.seq);
         }
         let after = Frontier::of(own_points(&life));
-        let last = life.history.uses().last().copied().unwrap_or(life.history.born());
-        life.freed.end(Use { point: last.point, site: dropped(last.site.stream) });
+        life.end_dropped();
         drop(life);
         drop(state);
         if waits {

@@ -4,3 +4,4 @@
 pub(crate) mod garbage;
 pub(crate) mod ranks;
 pub(crate) mod sweep;
+pub(crate) mod weak_list;
