@@ -73,10 +73,11 @@ impl Thread<'_> {
         if !self.is_exact() || setting.has(Kind::Fail) || !is_empty || !fits || setting.total_bytes < 1 << 32 {
             return;
         }
-        self.synchronize(pool.device);
+        // Work of another device may use memory that was dropped since.
+        (0..self.stage.devices.len()).for_each(|at| self.synchronize(at));
         let both = self.run.stream_of(stream).zip(self.run.pool(pool.id));
         if let Some(Err(error)) = both.map(|(stream, pool)| stream.alloc::<u8>(pool, bytes as usize)) {
-            finding(&format!("a pool of which nothing is used, on an idle device, has no {bytes} B: {error}"));
+            finding(&format!("a pool of which nothing is used, on idle devices, has no {bytes} B: {error}"));
         }
     }
 
