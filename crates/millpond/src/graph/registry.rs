@@ -252,17 +252,15 @@ impl Graphs {
 
     /// Removes an instance that is gone. Its live outputs stay for an explicit free.
     pub(crate) fn leave(&self, outputs: impl Iterator<Item = Arc<Allocation>>) {
-        let outputs: Vec<_> = outputs.collect();
-        let names: Vec<_> = outputs.iter().map(|it| (it.id, Arc::downgrade(it))).collect();
-        let gone = match &mut *lock(&self.orphans) {
-            Some(orphans) => {
-                orphans.extend(outputs.into_iter().map(|it| (it.id, it)));
-                Vec::new()
-            }
-            None => outputs,
-        };
+        let (live, mut gone): (Vec<_>, Vec<_>) = outputs.partition(|allocation| allocation.life().freed.is_none());
+        let names: Vec<_> = live.iter().map(|it| (it.id, Arc::downgrade(it))).collect();
+        match &mut *lock(&self.orphans) {
+            Some(orphans) => orphans.extend(live.into_iter().map(|it| (it.id, it))),
+            None => gone.extend(live),
+        }
         self.end(gone);
-        // A thread that frees an output from now on takes it out of the list. What was freed before is taken out here.
+        // A thread that frees an output from now on takes it out of the list. What was freed since the first look is
+        // taken out here.
         for (id, output) in names {
             if output.upgrade().is_some_and(|output| !output.life().freed.is_none()) {
                 self.take_orphan(id);
