@@ -251,8 +251,8 @@ fn taken(error: io::Error, file: &File) -> io::Error {
     }
     let number = |file: io::Result<fs::Metadata>| file.ok().map(|it| (it.dev(), it.ino()));
     let this = number(file.metadata());
-    let open: Vec<PathBuf> = lock(&OPEN).live().iter().map(|it| it.path.clone()).collect();
-    let is_own = this.is_some() && open.iter().any(|path| number(fs::metadata(path)) == this);
+    let open = lock(&OPEN).live();
+    let is_own = this.is_some() && open.iter().any(|it| number(fs::metadata(&it.path)) == this);
     let reason = match is_own {
         true => "this process writes a trace to it still: until the last device goes that is in it",
         false => "another process writes a trace to it",

@@ -37,8 +37,10 @@ pub(crate) fn synchronize(covers: impl Fn(Point) -> bool) {
     if !IS_USED.load(Ordering::Acquire) {
         return;
     }
-    let known: Vec<_> = lock(&AWAY).extract_if(.., |(at, _)| covers(*at)).collect();
-    for (_, event) in known {
+    let known: Vec<_> = lock(&AWAY).iter().filter(|(at, _)| covers(*at)).cloned().collect();
+    for (_, event) in &known {
         event.tracer().push(Place::Unknown, What::EventSynchronize { event: event.id });
     }
+    // Only now: a stream that does not find an event here comes after its synchronisation in the trace.
+    lock(&AWAY).retain(|(at, event)| !known.iter().any(|(point, it)| point == at && Arc::ptr_eq(it, event)));
 }
