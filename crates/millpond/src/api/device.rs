@@ -378,18 +378,17 @@ fn enlist_stream(context: &Arc<Context>, role: StreamRole, keep: Option<Keep>, o
     }
     let raw = open(context, id)?;
     let base = hosts::base();
-    let mut chains = context.chains.open();
-    let (chain, ended) = match chains.indices().open_known(|point| base.covers(point)) {
+    let known = context.chains.open().indices().open_known(|point| base.covers(point));
+    let (chain, ended) = match known {
         Some((index, seq)) => (Chain::new(index, seq, base), None),
-        None => context.begin_chain(raw, chains.indices(), base),
+        None => context.begin_chain(raw, base),
     };
     let index = chain.last().chain;
     let progress = Arc::new(match &ended {
         None => Progress::new(raw, chain.seq()),
         Some(ended) => Progress::after(ended, raw, chain.seq()),
     });
-    chains.list(index, Arc::clone(&progress));
-    drop(chains);
+    context.chains.open().list(index, Arc::clone(&progress));
     let shared = Arc::new_cyclic(|me| StreamShared {
         stream_index: context.in_flight.enter(me.clone(), Arc::clone(&progress)),
         id,

@@ -87,8 +87,7 @@ pub(crate) struct Chains {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// The indices of the device's own chains. A chain gets its index and is listed under one lock, because the indices
-    /// are dense in the list.
+    /// The indices of the device's own chains.
     indices: ChainIndices,
     by_chain: Vec<Option<Listed>>,
     /// The number of chains of other devices, and the time of the next search for completed ones.

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use millpond_core::check::Place;
 use millpond_core::ids::{Point, PoolId};
-use millpond_core::order::{Base, Chain, ChainIndices, Snapshot};
+use millpond_core::order::{Base, Chain, Snapshot};
 use millpond_driver::locks::{Guard, lock};
 use millpond_driver::{Driver, DriverError, RawStream, is_in_item, process};
 
@@ -92,25 +92,21 @@ impl Context {
 
     /// Returns the chain of a new stream, if the host knows no number that can be reused. If many streams are closed,
     /// it has the number of the one that was closed first, and the stream waits for that one's end.
-    pub(crate) fn begin_chain(
-        &self,
-        raw: RawStream,
-        chain_indices: &mut ChainIndices,
-        base: Arc<Base>,
-    ) -> (Chain, Option<Arc<Progress>>) {
-        if let Some((snapshot, progress, end)) = self.in_flight.first_ended()
-            && let chain = snapshot.point().chain
-            && let Some(seq) = chain_indices.open_after(chain)
-        {
+    pub(crate) fn begin_chain(&self, raw: RawStream, base: Arc<Base>) -> (Chain, Option<Arc<Progress>>) {
+        let after = |(snapshot, progress, end): (Snapshot, Arc<Progress>, Arc<DeviceEvent>)| {
+            let seq = self.chains.open().indices().open_after(snapshot.point().chain)?;
+            Some((snapshot, progress, end, seq))
+        };
+        if let Some((snapshot, progress, end, seq)) = self.in_flight.first_ended().and_then(after) {
             let mut ends = std::iter::once(Some(end)).chain(progress.side_work(seq));
             let waits = |end: Option<Arc<DeviceEvent>>| end.is_some_and(|end| self.driver.wait(raw, end.raw).is_ok());
             if ends.all(waits) {
                 return (Chain::after(&snapshot, seq, base), Some(progress));
             }
             // It cannot wait: the program captures it, or the device refuses.
-            chain_indices.close(Point { chain, seq });
+            self.chains.open().indices().close(Point { chain: snapshot.point().chain, seq });
         }
-        let (chain, seq) = chain_indices.open_fresh();
+        let (chain, seq) = self.chains.open().indices().open_fresh();
         (Chain::new(chain, seq, base), None)
     }
 

@@ -25,7 +25,7 @@ use crate::names::error::{Nearest, Result};
 use crate::names::share_error::ShareError;
 use crate::state::allocation::{Allocation, Life, Owned};
 use crate::state::context::Context;
-use crate::state::ends::drop_elsewhere;
+use crate::state::ends::drop_unpooled;
 use crate::state::listening::is_foreign;
 use crate::state::origin::{Imported, Origin};
 use crate::state::pool::PoolShared;
@@ -101,7 +101,7 @@ impl Context {
     pub(crate) fn forget_imports(&self) {
         for allocation in self.imports(|allocation| Arc::strong_count(allocation) == 1) {
             let generation = allocation.life().generation;
-            drop_elsewhere(&allocation, generation);
+            drop_unpooled(&allocation, generation);
         }
     }
 

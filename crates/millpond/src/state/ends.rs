@@ -29,7 +29,7 @@ pub(crate) fn free_import(allocation: &Arc<Allocation>, life: BiasedGuard<'_, Li
 }
 
 /// Frees memory of a graph or an import whose buffer was dropped, after everything declared so far.
-pub(crate) fn drop_elsewhere(allocation: &Arc<Allocation>, generation: u64) {
+pub(crate) fn drop_unpooled(allocation: &Arc<Allocation>, generation: u64) {
     if process::is_forked() {
         return;
     }

@@ -20,7 +20,7 @@ use crate::names::stream_names::{dropped, side};
 use crate::pool::shell;
 use crate::state::allocation::{Allocation, Life, Owned, site, violation};
 use crate::state::caches::Cached;
-use crate::state::ends::drop_elsewhere;
+use crate::state::ends::drop_unpooled;
 use crate::state::listening::{own_points, park};
 use crate::state::origin::Origin;
 use crate::state::pool::PoolShared;
@@ -125,7 +125,7 @@ impl PoolShared {
     pub(crate) fn drop_allocation(owned: Owned) {
         let Owned { allocation, generation, .. } = owned;
         if !matches!(allocation.origin, Origin::Pool(_)) {
-            return drop_elsewhere(&allocation, generation);
+            return drop_unpooled(&allocation, generation);
         }
         let home = allocation.life().home.upgrade();
         let mut state = home.as_ref().and_then(|home| Some((home, home.state.try_lock()?)));
