@@ -85,6 +85,9 @@ fn shortest(model: &Model, finding: &Finding) -> Option<(Vec<usize>, Damage)> {
             let has_run = |it: usize| it != *task && (own[it] || other.is_some_and(|theirs| theirs[it]));
             let mut damages = Vec::new();
             model.damages_of(*task, &has_run, &mut damages);
+            if damages.is_empty() {
+                continue;
+            }
             let order: Vec<usize> = (0..own.len()).filter(|it| has_run(*it)).chain([*task]).collect();
             let found = damages.into_iter().map(|damage| (order.clone(), damage)).max_by_key(rank);
             best = [best, found].into_iter().flatten().rev().max_by_key(rank);
