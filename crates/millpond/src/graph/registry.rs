@@ -253,7 +253,7 @@ impl Graphs {
     /// Removes an instance that is gone. Its live outputs stay for an explicit free.
     pub(crate) fn leave(&self, outputs: impl Iterator<Item = Arc<Allocation>>) {
         let (live, mut gone): (Vec<_>, Vec<_>) = outputs.partition(|allocation| allocation.life().freed.is_none());
-        let names: Vec<_> = live.iter().map(|it| (it.id, Arc::downgrade(it))).collect();
+        let ids: Vec<AllocId> = live.iter().map(|it| it.id).collect();
         match &mut *lock(&self.orphans) {
             Some(orphans) => orphans.extend(live.into_iter().map(|it| (it.id, it))),
             None => gone.extend(live),
@@ -261,11 +261,7 @@ impl Graphs {
         self.end(gone);
         // A thread that frees an output from now on takes it out of the list. What was freed since the first look is
         // taken out here.
-        for (id, output) in names {
-            if output.upgrade().is_some_and(|output| !output.life().freed.is_none()) {
-                self.take_orphan(id);
-            }
-        }
+        ids.into_iter().for_each(|id| self.take_orphan(id));
     }
 
     /// Removes freed allocations that no instance has any more.
@@ -334,13 +330,19 @@ impl Graphs {
         lock(&self.spare).retain(|range| !give_back(*range));
     }
 
+    /// Removes an output from the list of live ones, if it is there and is freed.
     fn take_orphan(&self, id: AllocId) {
-        let mut orphans = lock(&self.orphans);
-        let taken = orphans.as_mut().and_then(|orphans| orphans.remove(&id));
-        drop(orphans);
-        if let Some(taken) = taken {
-            self.end(vec![taken]);
-        }
+        let found = lock(&self.orphans).as_ref().and_then(|orphans| orphans.get(&id).cloned());
+        let Some(found) = found else { return };
+        // Under its lock, because a launch of another instance may begin another lifetime.
+        let life = found.life();
+        let taken = match life.freed.is_none() {
+            true => None,
+            false => lock(&self.orphans).as_mut().and_then(|orphans| orphans.remove(&id)),
+        };
+        drop(life);
+        drop(found);
+        taken.into_iter().for_each(|taken| self.end(vec![taken]));
     }
 }
 
