@@ -91,11 +91,11 @@ impl ChainIndices {
         (chain, seq)
     }
 
-    /// Takes the index of a closed chain for a chain that comes after all its points, and returns the position after
-    /// which the new chain goes on. Returns `None` if the index is not available.
-    pub fn open_after(&mut self, chain: ChainIndex) -> Option<Seq> {
-        let at = self.closed.iter().position(|last| last.chain == chain)?;
-        self.closed.remove(at).map(|last| last.seq)
+    /// Takes the index of the chain that ended at `last`, for a new chain that the caller puts after it. Returns `false`
+    /// if the index is not available: a later chain has it, or had it.
+    pub fn open_after(&mut self, last: Point) -> bool {
+        let at = self.closed.iter().position(|closed| *closed == last);
+        at.is_some_and(|at| self.closed.remove(at).is_some())
     }
 
     /// Returns the position after which this order's chains with this index began, or `None` if the index never was one
@@ -134,6 +134,18 @@ mod tests {
             chain_indices.close(Point { chain, seq });
         }
         assert!(chain_indices.len() < 130, "{} numbers for 100 chains that are forgotten and one", chain_indices.len());
+    }
+
+    #[test]
+    fn a_chain_comes_after_the_very_last_point_that_its_index_had() {
+        let mut indices = ChainIndices::default();
+        let (chain, _) = indices.open(|_| true);
+        let [first, second] = [5, 9].map(|seq| Point { chain, seq });
+        indices.close(first);
+        assert_eq!(indices.open(|_| true), (chain, first.seq), "the host knows its end");
+        indices.close(second);
+        assert!(!indices.open_after(first), "its owner knows nothing of the chain in between");
+        assert!(indices.open_after(second) && !indices.open_after(second));
     }
 
     #[test]

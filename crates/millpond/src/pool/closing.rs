@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millpond_core::check::Place;
-use millpond_core::ids::{Point, PoolId};
+use millpond_core::ids::PoolId;
 use millpond_core::order::{Base, Chain, Snapshot};
 use millpond_driver::locks::{Guard, lock};
 use millpond_driver::{Driver, DriverError, RawStream, is_in_item, process};
@@ -93,18 +93,17 @@ impl Context {
     /// Returns the chain of a new stream, if the host knows no number that can be reused. If many streams are closed,
     /// it has the number of the one that was closed first, and the stream waits for that one's end.
     pub(crate) fn begin_chain(&self, raw: RawStream, base: Arc<Base>) -> (Chain, Option<Arc<Progress>>) {
-        let after = |(snapshot, progress, end): (Snapshot, Arc<Progress>, Arc<DeviceEvent>)| {
-            let seq = self.chains.open().indices().open_after(snapshot.point().chain)?;
-            Some((snapshot, progress, end, seq))
-        };
-        if let Some((snapshot, progress, end, seq)) = self.in_flight.first_ended().and_then(after) {
-            let mut ends = std::iter::once(Some(end)).chain(progress.side_work(seq));
+        let first = self.in_flight.first_ended(&base);
+        let first = first.filter(|(snapshot, ..)| self.chains.open().indices().open_after(snapshot.point()));
+        if let Some((snapshot, progress, end)) = first {
+            let last = snapshot.point();
+            let mut ends = std::iter::once(Some(end)).chain(progress.side_work(last.seq));
             let waits = |end: Option<Arc<DeviceEvent>>| end.is_some_and(|end| self.driver.wait(raw, end.raw).is_ok());
             if ends.all(waits) {
-                return (Chain::after(&snapshot, seq, base), Some(progress));
+                return (Chain::after(&snapshot, last.seq, base), Some(progress));
             }
             // It cannot wait: the program captures it, or the device refuses.
-            self.chains.open().indices().close(Point { chain: snapshot.point().chain, seq });
+            self.chains.open().indices().close(last);
         }
         let (chain, seq) = self.chains.open().indices().open_fresh();
         (Chain::new(chain, seq, base), None)

@@ -138,16 +138,23 @@ impl InFlight {
         Everything { live, ended }
     }
 
-    /// Returns the end that a new stream has to come after, if there are that many.
-    pub(crate) fn first_ended(&self) -> Option<(Snapshot, Arc<Progress>, Arc<DeviceEvent>)> {
-        let table = lock(&self.table);
-        let first = table.ended.front().filter(|_| table.ended.len() >= ENDED_MAX)?;
-        match &table.stream_indices[*first] {
-            Entry::Closed { snapshot, progress, end: Some(end) } => {
-                Some((snapshot.clone(), Arc::clone(progress), Arc::clone(end)))
+    /// Returns the end that a new stream has to come after, if there are that many that the host does not know.
+    pub(crate) fn first_ended(&self, base: &Base) -> Option<(Snapshot, Arc<Progress>, Arc<DeviceEvent>)> {
+        // Dropped after the lock is released.
+        let mut over = Vec::new();
+        let mut table = lock(&self.table);
+        while table.ended.len() >= ENDED_MAX {
+            let first = *table.ended.front()?;
+            match &table.stream_indices[first] {
+                // A later stream may have had its index.
+                Entry::Closed { snapshot, .. } if base.covers(snapshot.point()) => over.push(table.leave(first)),
+                Entry::Closed { snapshot, progress, end: Some(end) } => {
+                    return Some((snapshot.clone(), Arc::clone(progress), Arc::clone(end)));
+                }
+                _ => return None,
             }
-            _ => None,
         }
+        None
     }
 
     /// Forgets the end of a chain, because a live stream comes after it.

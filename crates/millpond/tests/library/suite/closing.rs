@@ -5,6 +5,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
+use millpond::check::Kind;
 use millpond::config::{Reporter, Schedule, Violations};
 use millpond::device::CallKind;
 use millpond::{Device, DeviceConfig, HostConfig, PoolConfig, Stream};
@@ -107,6 +108,26 @@ fn very_many_streams_are_closed() {
         assert_eq!(pool.statistics().used_bytes, 0);
         on.device.synchronize().unwrap();
     });
+}
+
+/// The first of many closed streams has left its index to a stream that is closed, too. A new stream that waits for the
+/// first one does not come after the other.
+#[test]
+fn a_new_stream_does_not_come_after_what_had_its_index_since() {
+    let device = Device::host(HostConfig::default()).unwrap();
+    let stream = || device.non_blocking_stream().unwrap();
+    let (first, others) = (stream(), (0..1100).map(|_| stream()).collect::<Vec<_>>());
+    others.iter().chain([&first]).for_each(|it| it.launch((), |()| ()).unwrap());
+    let end = first.record().unwrap();
+    drop(first);
+    drop(others);
+    end.synchronize().unwrap();
+    let later = stream();
+    let x = later.alloc::<u8>(&device.default_pool(), 64).unwrap();
+    later.launch(x.write(), |x| x.fill(1)).unwrap();
+    drop(later);
+    let refused = stream().launch(x.read(), |_| ()).unwrap_err();
+    assert_eq!(refused.violation().unwrap().kind, Kind::UseBeforeAlloc);
 }
 
 /// The legacy stream would come after these streams, if it were ever used. Once they have completed they leave nothing.
