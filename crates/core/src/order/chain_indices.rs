@@ -91,8 +91,8 @@ impl ChainIndices {
         (chain, seq)
     }
 
-    /// Takes the index of the chain that ended at `last`, for a new chain that the caller puts after it. Returns `false`
-    /// if the index is not available: a later chain has it, or had it.
+    /// Takes the index of the chain that ended at `last`, for a new chain that the caller puts after it. Returns
+    /// `false` if the index is not available: a later chain has it, or had it.
     pub fn open_after(&mut self, last: Point) -> bool {
         let at = self.closed.iter().position(|closed| *closed == last);
         at.is_some_and(|at| self.closed.remove(at).is_some())
