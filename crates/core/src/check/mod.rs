@@ -16,6 +16,7 @@
 //! | `launches`, `launching`, `protocol`, `inside` | instances and launches; the node that did something |
 //! | `shares`, `reach` | other processes; access to memory of other devices |
 //! | `finding`, `explain`, `edges`, `refusals`, `words`, `edit` | findings: both sides, the missing edges, the texts |
+//! | `found`, `suppressions` | findings as plain texts for reports, and rules for those that are not wanted |
 //! | `engine`, `answer` | a step that tells a library what the device has to do; events by handle |
 //! | `withdraw`, `changes` | launches that a driver refuses after they were judged right |
 //! | `private` | memory that one stream alone has named, which is not stepped |
@@ -32,6 +33,7 @@ mod engine;
 mod events;
 mod explain;
 mod finding;
+mod found;
 mod grants;
 mod graph_state;
 mod graphs;
@@ -47,6 +49,7 @@ mod protocol;
 mod reach;
 mod refusals;
 mod shares;
+mod suppressions;
 mod timeline;
 mod usage;
 mod withdraw;
@@ -58,8 +61,10 @@ pub use checker::{Checker, Recorded, Settings};
 pub use edges::{Way, brought, settled_by};
 pub use edit::Edit;
 pub use finding::{Edge, Finding, Known, Side, Spot, Subject};
+pub use found::{Found, Shown, ShownMemory};
 pub use inside::Sought;
 pub use private::Header;
 pub use protocol::{Launch, Launched, judge};
+pub use suppressions::{Suppression, Suppressions, WrongSuppression};
 
 pub use crate::op::{Act, Place};

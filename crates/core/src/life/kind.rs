@@ -4,13 +4,13 @@
 
 use crate::op::Act;
 
-/// Lists the kinds, each with its stable name.
+/// Lists the kinds, each with its description and its stable name.
 macro_rules! kinds {
-    ($($(#[$doc:meta])* $kind:ident $name:literal,)*) => {
+    ($($(#[doc = $doc:literal])* $kind:ident $name:literal,)*) => {
         /// The broken rule, or the advice.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
         #[non_exhaustive]
-        pub enum Kind { $($(#[$doc])* $kind),* }
+        pub enum Kind { $($(#[doc = $doc])* $kind),* }
 
         impl Kind {
             /// All kinds.
@@ -19,6 +19,11 @@ macro_rules! kinds {
             /// Returns the stable name, for programs.
             pub fn name(self) -> &'static str {
                 match self { $(Kind::$kind => $name),* }
+            }
+
+            /// Returns a sentence that says what the program does wrong.
+            pub fn description(self) -> &'static str {
+                match self { $(Kind::$kind => concat!($($doc),*).trim_start()),* }
             }
         }
     };
