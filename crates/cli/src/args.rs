@@ -310,15 +310,33 @@ mod tests {
     #[test]
     fn what_counts_for_files_or_programs_alone_is_refused_for_the_other() {
         let check = |words: &[&str]| Args::try_parse_from([&["millpond", "check"], words].concat());
-        for option in ["--races", "--deep", "--keep-allocator"] {
+        for option in ["--races", "--deep", "--keep-allocator", "--print-suppressions"] {
             assert!(check(&[option, "--", "it"]).is_ok(), "{option}");
             let error = check(&[option, "file"]).unwrap_err().to_string();
             assert!(error.contains(&format!("'{option}' cannot be used with '[FILE]...'")), "{error}");
         }
-        for option in ["--expect", "--json", "--witness", "--fix", "--no-races", "--no-leaks", "--no-advice"] {
+        for option in ["--expect", "--witness", "--fix", "--no-races", "--no-leaks", "--no-advice"] {
             assert!(check(&[option, "file"]).is_ok(), "{option}");
             let error = check(&[option, "--", "it"]).unwrap_err().to_string();
             assert!(error.contains(&format!("'{option}' cannot be used with '[PROGRAM]...'")), "{error}");
+        }
+    }
+
+    #[test]
+    fn json_takes_a_file_for_a_program_only() {
+        let check = |words: &[&str]| match Args::try_parse_from([&["millpond", "check"], words].concat()) {
+            Ok(Args { command: Command::Check(check), .. }) => check,
+            other => panic!("{other:?}"),
+        };
+        let files =
+            |words: &[&str]| -> Vec<String> { check(words).files().map(|file| file.display().to_string()).collect() };
+        assert_eq!(files(&["--json", "a", "b"]), ["a", "b"]);
+        assert_eq!(files(&["a", "b", "--json"]), ["a", "b"]);
+        assert_eq!(files(&["--json"]), [""; 0]);
+        let program = check(&["--json", "out", "--", "it", "--json"]);
+        assert_eq!(program.report_files().unwrap().json, Some(std::path::Path::new("out")));
+        for words in [&["--json", "--", "it"], &["--json=-", "--", "it"]] {
+            assert!(check(words).report_files().unwrap_err().contains("--json needs a file here"));
         }
     }
 

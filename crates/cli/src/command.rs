@@ -51,7 +51,8 @@ fn perform(words: &[OsString], open: Open<'_>, out: &mut dyn Write, err: &mut dy
         Command::Replay(replay) => replay::run(replay, open, out, err),
         Command::Check(check) if !check.program.is_empty() => {
             let (races, deep, require_calls) = (check.all_races, check.deep, check.require_calls);
-            let wish = attach::Wish::Check { races, deep, require_calls };
+            let files = check.report_files().map_err(Stop::bad_input)?;
+            let wish = attach::Wish::Check { races, deep, require_calls, files };
             attach::run(wish, &check.program, check.keep_allocator, err)
         }
         Command::Check(check) => match forgotten::dashes(words) {

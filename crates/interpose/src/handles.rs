@@ -5,7 +5,7 @@
 //! Numbers of events and streams are reused.
 
 use millpond_core::ids::{EventId, ExecId, GraphId, NodeId, PoolId, RecycledNumbers, StreamId};
-use millpond_core::op::Memory;
+use millpond_core::op::{Memory, Place};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::abi::{Context, Event, Graph, GraphExec, GraphNode, Pool, Stream};
@@ -62,6 +62,8 @@ pub(crate) struct Handles {
     has_devices: bool,
     /// Each stream with the number of its context.
     pub(crate) streams: FxHashMap<Stream, (StreamId, u32)>,
+    /// The handle of each stream, and the place where it was created, as long as its number is not used again.
+    pub(crate) stream_places: FxHashMap<StreamId, (Stream, Place)>,
     /// The stream that was looked up last, which is nearly always the next one, too.
     pub(crate) last_stream: Option<(Stream, StreamId)>,
     /// The legacy default stream of each device.
@@ -99,6 +101,19 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
+    /// Returns what the program knows a stream as, and the place where it was created.
+    pub(crate) fn described(&self, stream: StreamId) -> Option<(String, Place)> {
+        if self.legacy.values().any(|id| *id == stream) {
+            return Some(("the legacy default stream".to_owned(), Place::Unknown));
+        }
+        if self.per_thread.values().any(|(id, _)| *id == stream) {
+            return Some(("the per-thread default stream".to_owned(), Place::Unknown));
+        }
+        self.stream_places
+            .get(&stream)
+            .map(|(handle, place)| (format!("the stream with the handle {:#x}", handle.0), *place))
+    }
+
     /// Returns handles of which pools, graphs and instances are numbered from `first` on.
     pub(crate) fn numbered_from(first: u32) -> Self {
         Self { next_pool: first.max(FIRST_POOL), next_graph: first, next_exec: first, ..Self::default() }

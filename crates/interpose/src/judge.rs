@@ -2,28 +2,33 @@
 //!
 //! The rules are [`Checker`]'s. Here places are numbers until something is found. A finding that was printed from the
 //! same places before is only counted. The command gets the count each time that it has doubled, and at the end. So a
-//! mistake that a loop makes a million times takes twenty lines.
+//! mistake that a loop makes a million times takes twenty lines. A finding that a rule of the user suppresses is only
+//! counted.
 
 use std::fmt::Write;
 
-use millpond_core::check::{Checker, Finding, Settings, Side};
-use millpond_core::op::{Names, Op};
-use millpond_driver::output::say;
+use millpond_core::check::{Checker, Finding, Found, Settings, Side, Suppressions};
+use millpond_core::ids::StreamId;
+use millpond_core::op::{Names, Op, Place};
 use rustc_hash::FxHashMap;
 
 use crate::arguments::Ahead;
+use crate::handles::Handles;
 use crate::index::Index;
 use crate::place::Places;
-use crate::report;
+use crate::place::launches::Launches;
+use crate::{interface, kernel_name, report};
 
 /// At most this many different findings are printed. Further ones are counted as one.
 const SAID_MAX: usize = 1000;
 
-/// A finding that was printed.
+/// A finding that was met before.
 #[derive(Debug)]
 struct Said {
-    /// Its two places and its sentence at the first time, in the command's format.
-    fields: String,
+    /// What it says, as JSON. Empty if it is suppressed.
+    found: String,
+    /// The rule that suppresses it.
+    rule: Option<usize>,
     count: u64,
     /// The part of `count` that the command knows of.
     reported: u64,
@@ -31,11 +36,24 @@ struct Said {
 
 impl Said {
     fn report(&mut self) {
-        if self.count > self.reported {
-            report::add(&format!("finding\t{}\t{}\n", self.count - self.reported, self.fields));
-            self.reported = self.count;
+        let new = self.count - std::mem::replace(&mut self.reported, self.count);
+        match self.rule {
+            _ if new == 0 => {}
+            Some(rule) => report::add(&format!("suppressed\t{new}\t{rule}\n")),
+            None => report::add(&format!("finding\t{new}\t{}\n", self.found)),
         }
     }
+}
+
+/// What findings are described by.
+pub(crate) struct About<'a> {
+    pub(crate) places: &'a mut Places,
+    pub(crate) index: &'a Index,
+    pub(crate) launches: &'a Launches,
+    pub(crate) handles: &'a Handles,
+    pub(crate) names: &'a Names,
+    /// Text that is added to the findings of the current call.
+    pub(crate) note: Option<&'a str>,
 }
 
 /// The checker of a process.
@@ -45,14 +63,18 @@ pub(crate) struct Judge {
     found: Vec<Finding>,
     /// By kind and places.
     said: FxHashMap<String, Said>,
+    suppressions: &'static Suppressions,
+    /// `true` if the command gets each finding as it happens.
+    tells_each: bool,
 }
 
 impl Judge {
     /// `races`: also looks for accesses that are not ordered with each other. `leaks`: also looks for memory that is
     /// never freed.
-    pub(crate) fn new(races: bool, leaks: bool) -> Self {
+    pub(crate) fn new(races: bool, leaks: bool, suppressions: &'static Suppressions, tells_each: bool) -> Self {
         let settings = Settings { races, leaks, advice: false, ..Settings::RECORDED };
-        Self { checker: Checker::new(settings), found: Vec::new(), said: FxHashMap::default() }
+        let checker = Checker::new(settings);
+        Self { checker, found: Vec::new(), said: FxHashMap::default(), suppressions, tells_each }
     }
 
     /// Judges an operation. Returns `true` if something was found, which [`tell`](Self::tell) then prints.
@@ -70,9 +92,9 @@ impl Judge {
     }
 
     /// Prints what can be found only at the process's end.
-    pub(crate) fn find_rest(&mut self, names: &Names, places: &mut Places, index: &Index) {
-        self.checker.finish(names, &mut self.found);
-        self.tell(places, index, None);
+    pub(crate) fn find_rest(&mut self, about: About<'_>) {
+        self.checker.finish(about.names, &mut self.found);
+        self.tell(about);
     }
 
     /// Reports all counts to the command.
@@ -82,28 +104,31 @@ impl Judge {
 
     /// Prints the new findings.
     #[cold]
-    pub(crate) fn tell(&mut self, places: &mut Places, index: &Index, note: Option<&str>) {
+    pub(crate) fn tell(&mut self, mut about: About<'_>) {
         for mut finding in std::mem::take(&mut self.found) {
-            let stacks = Stacks::of(&finding, places);
-            place(&mut finding, places);
+            let numbers: Vec<_> = sides(&finding).map(number).collect();
+            place(&mut finding, about.places);
             let mut key = finding.key();
             if !self.said.contains_key(&key) {
-                let sentence = match self.said.len() < SAID_MAX {
-                    true => {
-                        say(shown(&finding, places, index, note, &stacks));
-                        finding.sentence.replace(['\n', '\t'], " ")
+                let found = about.describe(&finding, &numbers);
+                let rule = self.suppressions.find(&found);
+                let found = match rule {
+                    Some(_) => String::new(),
+                    None if self.said.len() < SAID_MAX => {
+                        report::say(shown(&finding, &found));
+                        as_json(&found)
                     }
-                    false => {
+                    None => {
                         key = "more\t\t".to_owned();
-                        "further places, which are not listed".to_owned()
+                        let sentence = "further places, which are not listed".to_owned();
+                        as_json(&Found { kind: "more".to_owned(), sentence, ..Found::default() })
                     }
                 };
-                let fields = format!("{key}\t{sentence}");
-                self.said.entry(key.clone()).or_insert(Said { fields, count: 0, reported: 0 });
+                self.said.entry(key.clone()).or_insert(Said { found, rule, count: 0, reported: 0 });
             }
             if let Some(said) = self.said.get_mut(&key) {
                 said.count += 1;
-                if said.count.is_power_of_two() {
+                if said.count.is_power_of_two() || self.tells_each {
                     said.report();
                 }
             }
@@ -111,19 +136,61 @@ impl Judge {
     }
 }
 
-/// The frames of each side of a finding, if stacks are kept.
-struct Stacks(Vec<Vec<String>>);
-
-impl Stacks {
-    fn of(finding: &Finding, places: &mut Places) -> Self {
-        let number = |side: &Side| side.spot.line.filter(|_| side.spot.file.is_none())?.checked_sub(1);
-        Self(sides(finding).map(|side| number(side).map_or(Vec::new(), |number| places.frames(number))).collect())
+impl About<'_> {
+    /// Returns what a finding says, and what is known of its operations beside their lines. `numbers` are the numbers
+    /// of their places.
+    fn describe(&mut self, finding: &Finding, numbers: &[Option<u32>]) -> Found {
+        let mut found = Found::new(finding);
+        for (side, number) in found.sides_mut().zip(numbers) {
+            let at = side.file.as_deref().zip(side.line);
+            side.function = at.and_then(|(file, line)| self.places.function(file, line)).map(str::to_owned);
+            let Some(number) = *number else { continue };
+            let kernel = self.launches.at(number).and_then(|name| self.names.text(name));
+            side.kernel = kernel.map(|name| kernel_name::readable(name));
+            side.stack = self.places.frames(number);
+        }
+        // The numbers of a finding in a graph are the graph's, not the index's.
+        if finding.graph.is_none()
+            && let Some(subject) = &finding.subject
+            && let Some(entry) = self.index.latest(subject.id)
+        {
+            found.notes.insert(0, format!("{} is at {:#x}", subject.id, entry.start));
+        }
+        found.notes.extend(self.note.map(str::to_owned));
+        found.notes.extend(self.streams(finding));
+        let is_python = found.later.iter().filter_map(|side| side.file.as_deref()).any(|file| file.ends_with(".py"));
+        found.calls = interface::calls(finding, is_python);
+        found
     }
+
+    /// Says which streams of the program the numbers of a finding mean.
+    fn streams(&mut self, finding: &Finding) -> Vec<String> {
+        let mut streams: Vec<StreamId> = sides(finding).filter_map(|side| side.stream).collect();
+        streams.sort();
+        streams.dedup();
+        let described = streams.into_iter().filter(|stream| *stream != StreamId::HOST).filter_map(|stream| {
+            let (known_as, place) = self.handles.described(stream)?;
+            let number = if let Place::Line(line) = place { line.checked_sub(1) } else { None };
+            let made = number.and_then(|number| self.places.spot(number)).map(|spot| format!(", created at {spot}"));
+            Some(format!("{stream} is {known_as}{}", made.unwrap_or_default()))
+        });
+        described.collect()
+    }
+}
+
+/// Returns a finding as one line of JSON.
+fn as_json(found: &Found) -> String {
+    serde_json::to_string(found).unwrap_or_default()
 }
 
 /// Returns the sides of a finding, in the order in which they are printed.
 fn sides(finding: &Finding) -> impl Iterator<Item = &Side> {
     finding.earlier.iter().chain(&finding.others).chain(&finding.later)
+}
+
+/// Returns the number of a side's place. In place of a file, the checker has it as a line.
+fn number(side: &Side) -> Option<u32> {
+    side.spot.line.filter(|_| side.spot.file.is_none())?.checked_sub(1)
 }
 
 /// Replaces the numbers of places by files and lines.
@@ -164,25 +231,18 @@ fn with_places(note: &str, places: &mut Places) -> String {
 }
 
 /// Returns a finding as the text that is printed.
-fn shown(finding: &Finding, places: &Places, index: &Index, note: Option<&str>, stacks: &Stacks) -> String {
-    let mut text = format!("millpond: error[{}]: {}\n", finding.kind.name(), finding.sentence);
-    for (side, frames) in sides(finding).zip(&stacks.0) {
-        let function =
-            side.spot.file.as_deref().zip(side.spot.line).and_then(|(file, line)| places.function(file, line));
-        let function = function.map(|name| format!(" ({name})")).unwrap_or_default();
-        let _ = writeln!(text, "  {side}{function}");
-        frames.iter().for_each(|frame| text.extend(["    at ", frame, "\n"]));
+fn shown(finding: &Finding, found: &Found) -> String {
+    let mut text = format!("millpond: error[{}]: {}\n", found.kind, found.sentence);
+    for (side, more) in sides(finding).zip(found.sides()) {
+        let function = more.function.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+        let kernel = more.kernel.as_ref().map(|name| format!(", kernel {}", kernel_name::short(name)));
+        let _ = writeln!(text, "  {side}{function}{}", kernel.unwrap_or_default());
+        more.stack.iter().for_each(|frame| text.extend(["    at ", frame, "\n"]));
     }
-    // The numbers of a finding in a graph are the graph's, not the index's.
-    if finding.graph.is_none()
-        && let Some(subject) = &finding.subject
-        && let Some(entry) = index.latest(subject.id)
-    {
-        let _ = writeln!(text, "  = note: {} is at {:#x}", subject.id, entry.start);
-    }
-    for line in finding.known_lines().iter().chain(&finding.notes).map(String::as_str).chain(note) {
+    for line in &found.notes {
         let _ = writeln!(text, "  = note: {line}");
     }
-    let _ = write!(text, "  = help: {}", finding.help());
+    let _ = write!(text, "  = help: {}", found.help);
+    let _ = found.calls.iter().try_for_each(|calls| write!(text, "\n  = help: {calls}"));
     text
 }

@@ -14,6 +14,7 @@
 //! | `python` | the line of Python that a thread runs |
 //! | `place`, `index`, `handles` | the places of calls; the allocation at an address; numbers for handles |
 //! | `arguments` | the addresses of known memory among a kernel's arguments |
+//! | `kernel_name`, `interface` | names of kernels for people; help as calls of PyTorch, CuPy, CUDA |
 //! | `report`, `judge`, `own_file`, `sink` | the report to the command; the checker; a trace's file; the sink |
 //! | `signals` | how a process ends, is replaced, and forks |
 //! | `once` | a value that is made once, in programs that fork |
@@ -37,7 +38,9 @@ mod capturing;
 mod entry;
 mod handles;
 mod index;
+mod interface;
 mod judge;
+mod kernel_name;
 mod limit;
 mod mapping;
 mod mode;

@@ -3,12 +3,22 @@
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
+use millpond_core::check::Suppressions;
+
 /// The use of operations.
 #[derive(Debug)]
 pub(crate) enum Noting {
     Off,
     Record(PathBuf),
-    Check { races: bool, leaks: bool, stacks: bool },
+    Check {
+        races: bool,
+        leaks: bool,
+        stacks: bool,
+        /// The findings that the user does not want to see.
+        suppressions: Suppressions,
+        /// `true` if the command gets each finding as it happens.
+        tells_each: bool,
+    },
 }
 
 /// The source of stream-ordered memory.
@@ -50,8 +60,16 @@ fn mode() -> &'static Mode {
         let noting = match (std::env::var("MILLPOND_INTERPOSE").as_deref(), output) {
             (Ok("record"), Some(path)) => Noting::Record(path.into()),
             (Ok("check"), _) => {
-                let (races, leaks) = (is_set("MILLPOND_INTERPOSE_RACES"), is_set("MILLPOND_INTERPOSE_LEAKS"));
-                Noting::Check { races, leaks, stacks: is_set("MILLPOND_INTERPOSE_STACKS") }
+                // The command has read the file. If it is gone now, so is the command.
+                let file = std::env::var_os("MILLPOND_INTERPOSE_SUPPRESSIONS");
+                let text = file.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
+                Noting::Check {
+                    races: is_set("MILLPOND_INTERPOSE_RACES"),
+                    leaks: is_set("MILLPOND_INTERPOSE_LEAKS"),
+                    stacks: is_set("MILLPOND_INTERPOSE_STACKS"),
+                    suppressions: Suppressions::parse(&text).unwrap_or_default(),
+                    tells_each: is_set("MILLPOND_INTERPOSE_EACH"),
+                }
             }
             _ => Noting::Off,
         };

@@ -6,9 +6,10 @@
 //! the return addresses are read from the stack. The function, the file and the line are looked up only when they are
 //! shown: for a trace at the first call from a place, for a checker when there is a finding.
 
+pub(crate) mod launches;
 mod objects;
 
-pub(crate) use objects::unloaded;
+pub(crate) use objects::{is_loaded, unloaded};
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_void};

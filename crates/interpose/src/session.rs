@@ -31,9 +31,10 @@ use crate::entry::passed;
 use crate::entry::thunk::{Entered, Inside, own};
 use crate::handles::{Handles, USED_UP};
 use crate::index::{Entry, Index, Kind};
-use crate::judge::Judge;
+use crate::judge::{About, Judge};
 use crate::mode::{self, Noting, noting};
 use crate::place::Places;
+use crate::place::launches::Launches;
 use crate::signals::{self, End, Who};
 use crate::sink::{Sink, Trace};
 use crate::{ask, report, thread};
@@ -79,6 +80,7 @@ pub(crate) struct Session {
     /// Streams that were destroyed while they were part of a capture.
     pub(crate) leaving: Vec<StreamId>,
     places: Places,
+    launches: Launches,
     /// The operations' places, by number, as far as they were met.
     named_places: Vec<Place>,
     /// Under a limit of memory, the place of each allocation, by its number.
@@ -196,7 +198,9 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
     let sink = match noting() {
         Noting::Off => return None,
         Noting::Record(path) => Sink::Trace(Box::new(Trace::new(path.clone()))),
-        Noting::Check { races, leaks, .. } => Sink::Judge(Box::new(Judge::new(*races, *leaks))),
+        Noting::Check { races, leaks, suppressions, tells_each, .. } => {
+            Sink::Judge(Box::new(Judge::new(*races, *leaks, suppressions, *tells_each)))
+        }
     };
     let new = Box::into_raw(Box::new(Mutex::new(Session {
         sink,
@@ -214,6 +218,7 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
         others: None,
         leaving: Vec::new(),
         places: Places::new(matches!(noting(), Noting::Check { stacks: true, .. })),
+        launches: Launches::default(),
         named_places: Vec::new(),
         made_at: FxHashMap::default(),
         host: HostId(0),
@@ -310,8 +315,10 @@ impl Session {
     #[inline]
     fn hand_on(&mut self, what: What) {
         let op = Op { host: self.host, place: self.place, what };
-        let Self { sink, names, places, index, note, .. } = self;
-        sink.push(&op, names, |judge| judge.tell(places, index, note.as_deref()));
+        let Self { sink, names, places, index, launches, handles, note, .. } = self;
+        sink.push(&op, names, |judge| {
+            judge.tell(About { places, index, launches, handles, names, note: note.as_deref() });
+        });
     }
 
     /// Hands the current launch on.
@@ -321,8 +328,13 @@ impl Session {
             *stream = on;
         }
         (self.launch.host, self.launch.place) = (self.host, self.place);
-        let Self { sink, launch, names, places, index, note, .. } = self;
-        sink.push(launch, names, |judge| judge.tell(places, index, note.as_deref()));
+        let Self { sink, launch, names, places, index, launches, handles, note, .. } = self;
+        if let (Place::Line(line), What::Launch { name, .. }) = (self.place, &launch.what) {
+            launches.note(line - 1, *name);
+        }
+        sink.push(launch, names, |judge| {
+            judge.tell(About { places, index, launches, handles, names, note: note.as_deref() });
+        });
     }
 
     fn finish(&mut self) {
@@ -332,7 +344,8 @@ impl Session {
             Sink::Judge(judge) if is_first => {
                 // Memory that the program would have freed later is not a leak.
                 if !self.is_over {
-                    judge.find_rest(&self.names, &mut self.places, &self.index);
+                    let Self { names, places, index, launches, handles, .. } = self;
+                    judge.find_rest(About { places, index, launches, handles, names, note: None });
                 }
                 judge.report();
             }
@@ -430,6 +443,7 @@ impl Session {
         self.end_stream(stream, false);
         let (id, device) = (self.handles.new_stream(), self.handles.device_of(home));
         self.handles.streams.insert(stream, (id, home));
+        self.handles.stream_places.insert(id, (stream, self.place));
         self.push(What::StreamCreate { stream: id, role, device: DeviceId(device as u32) });
         id
     }

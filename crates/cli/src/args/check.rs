@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use clap::ArgAction;
 use millpond_core::check::Settings;
 
+use super::values::file_to_write;
+use crate::attach::Files;
+
 /// The help headings of the options that apply to only one of the two modes.
 const FILE: &str = "Options for a FILE";
 const PROGRAM: &str = "Options for a PROGRAM";
@@ -46,6 +49,34 @@ pub struct Check {
     #[arg(long, requires = "program", conflicts_with = "files", help_heading = PROGRAM)]
     pub require_calls: bool,
 
+    /// Write the findings to FILE as SARIF 2.1.0, for code scanning
+    #[arg(
+        long, value_name = "FILE", value_parser = file_to_write(),
+        requires = "program", conflicts_with = "files", help_heading = PROGRAM,
+    )]
+    pub sarif: Option<PathBuf>,
+
+    /// Write the findings and the summary to FILE in place of standard error
+    #[arg(
+        short, long, value_name = "FILE", value_parser = file_to_write(),
+        requires = "program", conflicts_with = "files", help_heading = PROGRAM,
+    )]
+    pub output: Option<PathBuf>,
+
+    /// Leave out the findings that a rule in FILE matches
+    ///
+    /// Each line is a rule: patterns for `kind`, `file`, `function`, `kernel` and `allocation`, as in `kind=free-* \
+    /// file=train.py`. Rules that match nothing are listed.
+    #[arg(
+        long, value_name = "FILE",
+        requires = "program", conflicts_with = "files", help_heading = PROGRAM,
+    )]
+    pub suppressions: Option<PathBuf>,
+
+    /// Print a rule for `--suppressions` for each finding
+    #[arg(long, requires = "program", conflicts_with = "files", help_heading = PROGRAM)]
+    pub print_suppressions: bool,
+
     /// End with status 0 if the findings match the `!!` of a litmus program, and with 1 if they differ
     ///
     /// A program without `!!` expects no finding. An operation trace has no expectations and is judged as without this
@@ -53,11 +84,12 @@ pub struct Check {
     #[arg(long, conflicts_with_all = ["program", "fix"], help_heading = FILE)]
     pub expect: bool,
 
-    /// Print JSON and nothing else
+    /// Print JSON and nothing else; for a PROGRAM, write it to FILE
     ///
-    /// One program gives an object with `findings`; several, or a folder, give an array of such objects.
-    #[arg(long, conflicts_with = "program", help_heading = FILE)]
-    pub json: bool,
+    /// One file, and one program, give an object with `findings`. Several files, or a folder, give an array of such
+    /// objects.
+    #[arg(long, num_args = 0..=1, value_name = "FILE")]
+    pub json: Option<Option<PathBuf>>,
 
     /// Show a schedule that does the damage, for each violation of order
     ///
@@ -110,6 +142,35 @@ impl Check {
         }
     }
 
+    /// Returns the files to check. `--json` takes no file there, so that a word after it is one of them.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        self.json.iter().flatten().chain(&self.files)
+    }
+
+    /// Returns the files of a check of a program.
+    ///
+    /// # Errors
+    /// `--json` without a file.
+    pub fn report_files(&self) -> Result<Files<'_>, String> {
+        let json = match &self.json {
+            Some(path) => match path.as_deref().filter(|path| path.as_os_str() != "-") {
+                Some(path) => Some(path),
+                None => {
+                    let reason = "--json needs a file here: standard output is the program's";
+                    return Err(format!("{reason}\n  help: `millpond check --json findings.json -- PROGRAM`"));
+                }
+            },
+            None => None,
+        };
+        Ok(Files {
+            json,
+            sarif: self.sarif.as_deref(),
+            text: self.output.as_deref(),
+            suppressions: self.suppressions.as_deref(),
+            print_suppressions: self.print_suppressions,
+        })
+    }
+
     /// Combines these options with the program's own settings: a check runs only if both enable it.
     pub fn settings(&self, program: Settings) -> Settings {
         Settings {
@@ -130,6 +191,7 @@ Examples:
   millpond check --fix wrong.litmus > right.litmus
   MILLPOND_TRACE=run.trace ./program && millpond check run.trace
   millpond check -- ./program --its arguments
+  millpond check --sarif findings.sarif --suppressions known.txt -- python train.py
   millpond check run.trace --json | jq -r '.findings[].facts'
 
 Exit status: 0 all is well, 1 something is wrong, 2 bad input. With -- PROGRAM: the program's; 1 where something was \

@@ -5,9 +5,11 @@
 //! standard error. Each process of the program leaves a report in a folder of this command; the reports are summed up
 //! at the end.
 
+mod asked;
 mod library;
 mod pytorch;
 mod report;
+mod sarif;
 mod served;
 mod target;
 mod tool;
@@ -31,8 +33,10 @@ use crate::args::Limits;
 use crate::output::is_same;
 use crate::refusal::cause;
 use crate::{Status, Stop};
+use asked::Asked;
 use pytorch::Setting;
 
+pub use asked::Files;
 pub(crate) use target::in_path;
 
 /// The task for the run.
@@ -48,6 +52,8 @@ pub enum Wish<'a> {
         deep: bool,
         /// Fail if no call was seen.
         require_calls: bool,
+        /// The files to read and to write.
+        files: Files<'a>,
     },
     /// Serve the program's memory.
     Serve {
@@ -70,6 +76,11 @@ impl Wish<'_> {
     }
 }
 
+/// The variables that name files to the preloaded library: the rules for findings that are not wanted, and the file for
+/// findings.
+const SUPPRESSIONS: &str = "MILLPOND_INTERPOSE_SUPPRESSIONS";
+const FINDINGS: &str = "MILLPOND_INTERPOSE_FINDINGS";
+
 /// Runs a program and then exits with its status or signal. Returns only if the program cannot be run this way. For a
 /// Python program, sets PyTorch's allocator so that tensors are seen, unless `keep_allocator` is given.
 ///
@@ -86,15 +97,30 @@ pub fn run(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut
 }
 
 /// The program's exit.
+#[derive(Clone, Copy, Debug)]
 enum Ended {
     Exit(i32),
     Signal(i32),
+}
+
+impl Ended {
+    /// Returns the exit status, or else the signal.
+    fn parts(self) -> (Option<i32>, Option<i32>) {
+        match self {
+            Ended::Exit(status) => (Some(status), None),
+            Ended::Signal(signal) => (None, Some(signal)),
+        }
+    }
 }
 
 fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut dyn Write) -> Result<Ended, String> {
     let [name, args @ ..] = program else { return Err("no program is named".to_owned()) };
     let path = target::find(name)?;
     let library = library::library()?;
+    let asked = match wish {
+        Wish::Check { files, .. } => files.open(&path, args)?,
+        _ => Asked::default(),
+    };
     let folder = Folder::new()?;
     let mut command = Command::new(&path);
     command.arg0(name).args(args).env("LD_PRELOAD", preload(&library)).env("MILLPOND_INTERPOSE_REPORT", &folder.0);
@@ -106,13 +132,21 @@ fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut d
     let (mut former, mut account) = (None, None);
     match wish {
         Wish::Record(output) => {
-            let output = fresh(output, &path, args)?;
+            let output = fresh(output, "a trace", &path, args)?;
             former = Former::aside(&output)?;
             command.env("MILLPOND_INTERPOSE", "record").env("MILLPOND_INTERPOSE_OUTPUT", output);
         }
         Wish::Check { races, deep, .. } => {
             command.env("MILLPOND_INTERPOSE", "check").env("MILLPOND_INTERPOSE_RACES", if races { "1" } else { "0" });
             command.env("MILLPOND_INTERPOSE_STACKS", if deep { "1" } else { "0" });
+            let rules = asked.hand_on_rules(&folder.0).map_err(|error| cause(&error).to_string())?;
+            for (name, file) in [(SUPPRESSIONS, rules.as_deref()), (FINDINGS, asked.text.as_deref())] {
+                match file {
+                    Some(file) => command.env(name, file),
+                    // The variable of a check that this one is part of.
+                    None => command.env_remove(name),
+                };
+            }
         }
         Wish::Serve { by_driver, report, check, deep, limit } => {
             command.env("MILLPOND_INTERPOSE", if check { "check" } else { "off" });
@@ -132,21 +166,36 @@ fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut d
     }
     let status = run_to_end(command).map_err(|error| format!("{}: cannot be run: {error}", path.display()))?;
     let report = report::Report::read(&folder.0);
-    // If standard error is closed, the exit status still reports the result.
-    let _ = report.show(wish, err);
-    if let Some(kept) = former.filter(Former::is_missed) {
-        let _ = writeln!(err, "millpond: {} is as it was", kept.path.display());
-    }
-    let is_unseen = matches!(wish, Wish::Check { require_calls: true, .. }) && report.saw_nothing();
-    Ok(match (status.code(), status.signal()) {
-        (Some(0), _) if is_unseen => {
-            let _ = writeln!(err, "millpond: error: no CUDA call was seen, and --require-calls was given");
-            Ended::Exit(Status::BadInput as i32)
-        }
-        (Some(0), _) if report.has_findings() => Ended::Exit(Status::Found as i32),
+    let ended = match (status.code(), status.signal()) {
         (Some(code), _) => Ended::Exit(code),
         (None, Some(signal)) => Ended::Signal(signal),
         (None, None) => Ended::Exit(Status::BadInput as i32),
+    };
+    // If standard error is closed, the exit status still reports the result.
+    let _ = match asked.text() {
+        None => report.show(wish, err).and_then(|()| asked.show_rules(&report, err)),
+        Some(file) => file.and_then(|mut file| {
+            report.show(wish, &mut file)?;
+            asked.show_rules(&report, &mut file)
+        }),
+    };
+    if let Some(kept) = former.filter(Former::is_missed) {
+        let _ = writeln!(err, "millpond: {} is as it was", kept.path.display());
+    }
+    let wrong = match wish {
+        Wish::Check { require_calls: true, .. } if report.saw_nothing() => {
+            Some("no CUDA call was seen, and --require-calls was given".to_owned())
+        }
+        _ => None,
+    };
+    let wrong = asked.write(&report, program, ended).err().or(wrong);
+    if let Some(wrong) = &wrong {
+        let _ = writeln!(err, "millpond: error: {wrong}");
+    }
+    Ok(match ended {
+        Ended::Exit(0) if wrong.is_some() => Ended::Exit(Status::BadInput as i32),
+        Ended::Exit(0) if report.has_findings() => Ended::Exit(Status::Found as i32),
+        ended => ended,
     })
 }
 
@@ -222,9 +271,9 @@ fn preload(library: &Path) -> OsString {
     all
 }
 
-/// Returns the absolute path of the trace file, because the program may change its working directory. Refuses a file
+/// Returns the absolute path of a file for `what`, because the program may change its working directory. Refuses a file
 /// that is the program or one of its arguments.
-fn fresh(output: &Path, program: &Path, args: &[OsString]) -> Result<PathBuf, String> {
+fn fresh(output: &Path, what: &str, program: &Path, args: &[OsString]) -> Result<PathBuf, String> {
     let refuse = |error: io::Error| format!("{}: cannot be written: {}", output.display(), cause(&error));
     let path = std::path::absolute(output).map_err(refuse)?;
     if is_same(program, &path) || args.iter().any(|word| is_same(Path::new(word), &path)) {
@@ -232,8 +281,8 @@ fn fresh(output: &Path, program: &Path, args: &[OsString]) -> Result<PathBuf, St
         return Err(format!("{}: {reason}", output.display()));
     }
     // Opening a pipe without a reader would block forever.
-    if let Some(what) = fs::metadata(&path).ok().and_then(|it| other_than_file(it.file_type())) {
-        return Err(format!("{}: {what}: a trace is written to a file", output.display()));
+    if let Some(other) = fs::metadata(&path).ok().and_then(|it| other_than_file(it.file_type())) {
+        return Err(format!("{}: {other}: {what} is written to a file", output.display()));
     }
     let was_there = fs::symlink_metadata(&path).is_ok();
     let file = fs::File::options().write(true).create(true).truncate(false).open(&path).map_err(refuse)?;

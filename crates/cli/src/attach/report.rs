@@ -5,6 +5,9 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
+use millpond_core::check::Found;
+use serde::Serialize;
+
 use super::served::Served;
 use super::{Wish, counted};
 
@@ -15,8 +18,10 @@ const LISTED_MAX: usize = 50;
 #[derive(Debug, Default)]
 pub(super) struct Report {
     traces: Vec<String>,
-    /// Violations by kind and both places: their count and the sentence of the first one.
-    findings: BTreeMap<(String, String, String), (u64, String)>,
+    /// Violations by kind and both places: their count and the first one.
+    findings: BTreeMap<[String; 3], (u64, Found)>,
+    /// The number of violations that each rule suppressed, by its index.
+    suppressed: BTreeMap<usize, u64>,
     /// The number of calls, launches, launches with an address, launches without information.
     coverage: [u64; 4],
     /// The number of calls that no operation can describe, and of unknown calls, by name.
@@ -31,11 +36,34 @@ pub(super) struct Report {
     served: Served,
 }
 
+/// What was seen, for JSON.
+#[derive(Debug, Serialize)]
+pub(super) struct Counts<'a> {
+    /// The number of processes that called CUDA.
+    processes: u64,
+    /// The number of those that were stopped or replaced: what was seen there is not counted.
+    silent_processes: u64,
+    processes_without_python_lines: u64,
+    /// The number of calls that were understood.
+    calls: u64,
+    launches: u64,
+    launches_with_an_address: u64,
+    launches_without_information: u64,
+    /// The number of launches with programmatic stream serialization.
+    early_launches: u64,
+    /// The number of calls that were passed on and not understood, by name.
+    not_understood: &'a BTreeMap<String, u64>,
+}
+
 impl Report {
     /// Reads all reports in a folder.
     pub(super) fn read(folder: &Path) -> Self {
         let mut report = Report::default();
-        let mut files: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().map(|it| it.path()).collect();
+        // Each process's file has its number as its name.
+        let is_number =
+            |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok());
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut files: Vec<_> = entries.map(|it| it.path()).filter(|path| is_number(path)).collect();
         files.sort();
         for text in files.iter().filter_map(|path| fs::read_to_string(path).ok()) {
             report.processes += 1;
@@ -52,10 +80,14 @@ impl Report {
         let fields: Vec<&str> = line.split('\t').collect();
         match fields[..] {
             ["trace", path] => self.traces.push(path.to_owned()),
-            ["finding", count, kind, earlier, later, sentence] => {
-                let key = (kind.to_owned(), earlier.to_owned(), later.to_owned());
-                let found = self.findings.entry(key).or_insert_with(|| (0, sentence.to_owned()));
-                found.0 += count.parse().unwrap_or(0);
+            ["finding", count, found] => {
+                let Ok(found) = serde_json::from_str::<Found>(found) else { return };
+                let entry = self.findings.entry(found.key()).or_insert((0, found));
+                entry.0 += count.parse().unwrap_or(0);
+            }
+            ["suppressed", count, rule] => {
+                let Ok(rule) = rule.parse() else { return };
+                *self.suppressed.entry(rule).or_default() += count.parse().unwrap_or(0);
             }
             ["coverage", ref counts @ ..] => {
                 for (sum, count) in self.coverage.iter_mut().zip(counts) {
@@ -79,6 +111,32 @@ impl Report {
     /// Returns `true` if there are findings.
     pub(super) fn has_findings(&self) -> bool {
         !self.findings.is_empty()
+    }
+
+    /// Returns the violations, each with its count.
+    pub(super) fn findings(&self) -> impl Iterator<Item = &(u64, Found)> {
+        self.findings.values()
+    }
+
+    /// Returns the number of violations that a rule suppressed.
+    pub(super) fn suppressed(&self, rule: usize) -> u64 {
+        self.suppressed.get(&rule).copied().unwrap_or(0)
+    }
+
+    /// Returns the counts for JSON.
+    pub(super) fn counts(&self) -> Counts<'_> {
+        let [calls, launches, with_an_address, without_information] = self.coverage;
+        Counts {
+            processes: self.processes,
+            silent_processes: self.silent,
+            processes_without_python_lines: self.without_lines,
+            calls,
+            launches,
+            launches_with_an_address: with_an_address,
+            launches_without_information: without_information,
+            early_launches: self.early,
+            not_understood: &self.passed,
+        }
     }
 
     /// Prints the whole report.
@@ -148,12 +206,12 @@ impl Report {
                 writeln!(err, "millpond: {all} at {some} in {}:", counted(processes, "process", "processes"))?;
             }
         }
-        for ((kind, earlier, later), (count, sentence)) in self.findings.iter().take(LISTED_MAX) {
+        for ([kind, earlier, later], (count, found)) in self.findings.iter().take(LISTED_MAX) {
             let places = match (earlier.is_empty(), later.is_empty()) {
                 (false, false) => format!(" ({earlier}, {later})"),
                 _ => format!(" ({earlier}{later})"),
             };
-            writeln!(err, "  {count} x {kind}: {sentence}{places}")?;
+            writeln!(err, "  {count} x {kind}: {}{places}", found.sentence)?;
         }
         match some.saturating_sub(LISTED_MAX) {
             0 => Ok(()),

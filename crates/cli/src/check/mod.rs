@@ -115,18 +115,18 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<Stat
         return Err(Stop::bad_input(gone));
     }
     if args.fix {
-        return match &args.files[..] {
+        return match args.files().collect::<Vec<_>>()[..] {
             [file] => fix::run(file, args, out, err),
             _ => Err(Stop::bad_input("--fix corrects one program at a time: name one file")),
         };
     }
-    if args.files.is_empty() {
+    if args.files().next().is_none() {
         let text = "nothing to check: name a file, or any CUDA program and its arguments after `--`";
         return Err(Stop::bad_input(text));
     }
     let (mut status, mut entries, mut is_folder) = (Status::Fine, Vec::new(), false);
     let mut paths: Vec<(PathBuf, Option<Refusal>)> = Vec::new();
-    for path in &args.files {
+    for path in args.files() {
         match folder::files(path) {
             Ok(files) => {
                 is_folder |= files != [path.clone()];
@@ -139,7 +139,7 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<Stat
         match refusal.map_or_else(|| check_file(&path, args), Err) {
             Ok((source, judged)) => {
                 status = status.max(judged.status());
-                match args.json {
+                match args.json.is_some() {
                     true => entries.push(FileReport::Checked(Report::new(&path, &judged))),
                     false => show(&path, &source, &judged, out)?,
                 }
@@ -151,7 +151,7 @@ pub fn run(args: &Args, out: &mut dyn Write, err: &mut dyn Write) -> Result<Stat
             }
         }
     }
-    if args.json {
+    if args.json.is_some() {
         let text = match &entries[..] {
             [entry] if !is_folder => serde_json::to_string_pretty(entry)?,
             entries => serde_json::to_string_pretty(entries)?,

@@ -8,8 +8,11 @@ mod graphs;
 mod hostile;
 mod limit;
 mod peers;
+mod pytest;
 mod python;
+mod reports;
 mod reused;
+mod sarif;
 mod served;
 
 use std::ffi::OsStr;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::*;
 
 /// The interpreters of versions whose frames can be read.
-fn interpreters() -> Vec<PathBuf> {
+pub(super) fn interpreters() -> Vec<PathBuf> {
     // With a `t`: without the global lock.
     let names = ["", ".11", ".12", ".13", ".13t", ".14", ".14t", ".15", ".15t"];
     let on_path = names.iter().map(|name| PathBuf::from(format!("python3{name}")));

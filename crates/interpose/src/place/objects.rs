@@ -53,6 +53,16 @@ fn objects(at: Option<usize>) -> Vec<Object> {
     found
 }
 
+/// Returns `true` if an object is loaded whose file has a name that begins so, or is in a folder of that name.
+pub(crate) fn is_loaded(name: &str) -> bool {
+    let is_it = |(_, file): &Object| {
+        let file = file.to_string_lossy();
+        let mut parts = file.rsplit('/');
+        parts.next().is_some_and(|own| own.starts_with(name)) || parts.any(|folder| folder == name)
+    };
+    objects(None).iter().any(is_it)
+}
+
 /// Returns `true` if an address is in an object that was loaded at the first question.
 pub(super) fn is_first(at: usize) -> bool {
     static FIRST: OnceLock<Vec<Object>> = OnceLock::new();

@@ -43,6 +43,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "thread",
             "handles",
             "report",
+            "kernel_name",
+            "interface",
             "judge",
             "own_file",
             "sink",

@@ -1,0 +1,66 @@
+"""The findings of this process, when `millpond check -- PROGRAM` runs it.
+
+The library that the command preloads appends a line for each finding to a file of this process.
+"""
+
+import json
+import os
+
+#: The variables that the command sets for the preloaded library, and the one by which it reports each finding at once.
+MODE, FOLDER, EACH = "MILLPOND_INTERPOSE", "MILLPOND_INTERPOSE_REPORT", "MILLPOND_INTERPOSE_EACH"
+
+
+def is_checked():
+    """Returns True if this process runs under ``millpond check``."""
+    return os.environ.get(MODE) == "check" and FOLDER in os.environ
+
+
+class Findings:
+    """The findings that came since the last look."""
+
+    def __init__(self):
+        self._seen = {}
+
+    def new(self):
+        """Returns the new findings of this process, as in the JSON of ``millpond check``."""
+        # After a fork this is another file.
+        path = os.path.join(os.environ[FOLDER], str(os.getpid()))
+        try:
+            with open(path, "rb") as file:
+                file.seek(self._seen.get(path, 0))
+                text = file.read()
+        except OSError:
+            return []
+        # Another thread may be writing the last line.
+        lines = text[: text.rfind(b"\n") + 1]
+        self._seen[path] = self._seen.get(path, 0) + len(lines)
+        fields = (line.split("\t", 2) for line in lines.decode("utf-8", "replace").split("\n"))
+        return [json.loads(it[2]) for it in fields if it[0] == "finding"]
+
+
+def _place(side):
+    line = "" if side["line"] is None else f":{side['line']}"
+    function = f" ({side['function']})" if side.get("function") else ""
+    kernel = f", kernel {side['kernel']}" if side.get("kernel") else ""
+    return f"{side['file'] or ''}{line}{function}{kernel}"
+
+
+def shown(found):
+    """Returns a finding as text: the rule, both lines, notes and help."""
+    lines = [f"error[{found['kind']}]: {found['sentence']}"]
+    for side in filter(None, [found["earlier"], *found["others"], found["later"]]):
+        op = "" if side["op"] is None else f", op {side['op']}"
+        lines.append(f"  {side['verb']:<10} {side['who'] + op:<23} {_place(side)}".rstrip())
+        lines += [f"    at {frame}" for frame in side.get("stack", [])]
+    lines += [f"  = note: {note}" for note in found["notes"]]
+    if found["help"]:
+        lines.append(f"  = help: {found['help']}")
+    return "\n".join(lines)
+
+
+def all_shown(findings):
+    """Returns findings as text. The same one is shown once, with its count."""
+    counts = {}
+    for text in map(shown, findings):
+        counts[text] = counts.get(text, 0) + 1
+    return "\n".join(text if count == 1 else f"{text}\n  = note: {count} times" for text, count in counts.items())

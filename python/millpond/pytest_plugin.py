@@ -1,0 +1,70 @@
+"""``pytest --millpond``: checks the order of the CUDA calls of a test session, and fails the test that made a finding.
+
+The session is started again under ``millpond check``. So each process of it has the preloaded library, also the workers
+of pytest-xdist.
+"""
+
+import os
+import sys
+
+import pytest
+
+from . import _command, _findings
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("millpond", "order of CUDA calls (Millpond)")
+    group.addoption("--millpond", action="store_true", help="run under `millpond check`; a finding fails its test")
+    group.addoption(
+        "--millpond-option",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="an option of `millpond check`, as in --millpond-option=--suppressions=known.txt",
+    )
+
+
+def _again():
+    """Returns the command line of this process: the interpreter, and what it runs."""
+    if hasattr(sys, "orig_argv"):
+        return [sys.executable, *sys.orig_argv[1:]]
+    is_module = os.path.basename(sys.argv[0]) == "__main__.py"
+    return [sys.executable, *(["-m", "pytest"] if is_module else sys.argv[:1]), *sys.argv[1:]]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    if not config.getoption("--millpond") or config.option.help:
+        return
+    if _findings.is_checked():
+        config.pluginmanager.register(_Check(), "millpond-check")
+        return
+    if list(config.invocation_params.args) != sys.argv[1:]:
+        raise pytest.UsageError("--millpond is for the command line; run the program by `millpond check -- PROGRAM`")
+    if _command.path() is None:
+        raise pytest.UsageError("--millpond: the command millpond is not installed with this package, nor in PATH")
+    os.environ[_findings.EACH] = "1"
+    _command.become(["check", *config.getoption("--millpond-option"), "--", *_again()])
+
+
+class _Check:
+    """The hooks of a session that is checked."""
+
+    def __init__(self):
+        self._findings = _findings.Findings()
+
+    def pytest_runtest_logstart(self):
+        # What was found outside of tests is in the summary of `millpond check`.
+        self._findings.new()
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self):
+        report = (yield).get_result()
+        found = self._findings.new()
+        if not found:
+            return
+        text = _findings.all_shown(found)
+        if report.passed:
+            report.outcome, report.longrepr = "failed", text
+        else:
+            report.sections.append(("millpond", text))
