@@ -24,6 +24,11 @@ pub(crate) fn calls(finding: &Finding, is_python: bool) -> Option<String> {
 
 fn calls_of(interface: Interface, finding: &Finding) -> Option<String> {
     let later = finding.later.as_ref().filter(|_| finding.graph.is_none())?;
+    if let (Interface::PyTorch, Kind::UseAfterFree, Some(freed)) = (interface, finding.kind, &finding.earlier) {
+        // A tensor is freed where its last reference goes.
+        let (until, gone) = (behind("until after", later), behind("at", freed));
+        return Some(format!("in PyTorch: keep a reference to the tensor{until}: the last one goes{gone}"));
+    }
     let edges: Option<Vec<String>> = finding.missing.iter().map(|edge| interface.edge(edge, later, finding)).collect();
     let edges = edges.filter(|edges| !edges.is_empty())?;
     Some(format!("in {}: {}", interface.name(), edges.join("; ")))
@@ -79,7 +84,6 @@ impl Interface {
                 format!("`{api}StreamWaitEvent({second}, event, 0)`{until}, with the event that is recorded{recorded}")
             }
         };
-        // A tensor is freed where its last reference goes.
         let is_dropped = self == Interface::PyTorch && finding.kind == Kind::FreeBeforeUse;
         Some(if is_dropped { format!("`tensor.record_stream({first})`{at}, or {wait}") } else { wait })
     }
@@ -146,6 +150,17 @@ mod tests {
             "in the runtime API: `cudaEventRecord(event, stream_2)` after a.py:3, \
              `cudaStreamWaitEvent(cudaStreamLegacy, event, 0)` before a.py:9"
         );
+    }
+
+    #[test]
+    fn tensors_are_kept_until_their_last_use() {
+        let mut used = Finding::new(Kind::UseAfterFree, "it is wrong", "free it later").at(side(1, 9));
+        used.earlier = Some(side(1, 3));
+        assert_eq!(
+            calls_of(Interface::PyTorch, &used).unwrap(),
+            "in PyTorch: keep a reference to the tensor until after a.py:9: the last one goes at a.py:3"
+        );
+        assert_eq!(calls_of(Interface::Runtime, &used), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //! # The optimizer frees its workspace early; reported upstream.
 //! kind=free-before-use file=optimizer.py function=step
-//! kernel="void at::native::*" allocation=kv_cache
+//! kernel="at::native::fill<*, float>" allocation=kv_cache
 //! ```
 //!
 //! A rule has patterns for some fields of a finding, and suppresses a finding if all of them match. `*` stands for any
@@ -166,7 +166,7 @@ mod tests {
             function: Some("Trainer.step".into()),
             ..Shown::default()
         };
-        let kernel = Some("void at::native::fill<4, float>".into());
+        let kernel = Some("at::native::fill<4, float>".into());
         let earlier = Shown { file: Some("/src/attention.py".into()), kernel, ..Shown::default() };
         let allocation = Some(super::super::found::ShownMemory { number: 3, bytes: 8, name: Some("kv_cache".into()) });
         let (earlier, later) = (Some(earlier), Some(later));
@@ -184,7 +184,7 @@ mod tests {
             "kind=free-* file=train.py",
             "file=/src/*/train.py function=Trainer.*",
             "file=attention.py kernel=*::native::*",
-            "kernel=\"void at::*<4, float>\"",
+            "kernel=\"at::*<4, float>\"",
             "allocation=kv_?ache",
             "# a comment\n\n  file=*.py  \t kind=*  ",
         ] {
