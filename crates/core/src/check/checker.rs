@@ -253,7 +253,7 @@ impl Checker {
     /// have made as void. If a launch that may be withdrawn can change the verdict, the step has to be made again
     /// instead.
     #[cold]
-    fn refuse(&mut self, call: Call<'_>, mut refused: Refused) -> Refused {
+    pub(super) fn refuse(&mut self, call: Call<'_>, mut refused: Refused) -> Refused {
         self.time.answer.again = self.unconfirmed_side(&refused);
         if self.time.answer.again.is_some() {
             return refused;

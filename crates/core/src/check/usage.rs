@@ -17,7 +17,7 @@ use super::timeline::StreamIndex;
 use crate::graph::Work;
 use crate::ids::{ChainIndex, Point, PoolId, Seq, StreamId};
 use crate::life::{Kind, Site, Use};
-use crate::op::{Access, Act, Memory, Name, Part, Space, Trust, What, aliased_with, find_aliased};
+use crate::op::{Access, Act, Memory, Name, Names, Op, Part, Space, Trust, What, aliased_with, find_aliased};
 use crate::order::{Knows, Learns};
 
 /// A point that all streams come after.
@@ -157,18 +157,7 @@ impl Checker {
 
     #[inline]
     fn launch_anew(&mut self, call: Call<'_>, stream_index: StreamIndex, accesses: &[Access], trust: Trust) -> Step {
-        if self.lives.is_any_behind() {
-            accesses.iter().for_each(|access| self.lives.write_back(access.memory));
-        }
-        let mut targets = SmallVec::<[Target; 4]>::new();
-        for (at, access) in accesses.iter().enumerate() {
-            match self.check_access(call, stream_index, *access, trust) {
-                Ok(target) => targets.push(target),
-                Err(refused) => {
-                    return Err(self.with_the_rest((call, stream_index, trust), refused, &accesses[at + 1..]));
-                }
-            }
-        }
+        let targets = self.check_accesses(call, stream_index, accesses, trust)?;
         if let What::Copy { .. } = call.op.what {
             let named = accesses.iter().zip(&targets).map(|(access, target)| (target.life, access.act, access.part));
             let subject = |at: usize| self.subject_of(call, self.lives.at(targets[at].life));
@@ -189,6 +178,46 @@ impl Checker {
             }
         }
         Ok(())
+    }
+
+    /// Looks up the memory of all accesses of a stream's next operation, and checks them.
+    #[inline]
+    fn check_accesses(
+        &mut self,
+        call: Call<'_>,
+        stream_index: StreamIndex,
+        accesses: &[Access],
+        trust: Trust,
+    ) -> Step<SmallVec<[Target; 4]>> {
+        if self.lives.is_any_behind() {
+            accesses.iter().for_each(|access| self.lives.write_back(access.memory));
+        }
+        let mut targets = SmallVec::new();
+        for (at, access) in accesses.iter().enumerate() {
+            match self.check_access(call, stream_index, *access, trust) {
+                Ok(target) => targets.push(target),
+                Err(refused) => {
+                    return Err(self.with_the_rest((call, stream_index, trust), refused, &accesses[at + 1..]));
+                }
+            }
+        }
+        Ok(targets)
+    }
+
+    /// Judges a launch as [`check`](Self::check) does, without doing it. Its stream learns what it learns before any
+    /// operation. Into a capture, each launch is right.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn judge_launch(&mut self, op: &Op, names: &Names) -> Result<(), Box<Finding>> {
+        let What::Launch { stream, ref accesses, trust, .. } = op.what else { return Ok(()) };
+        let call = Call { op, names };
+        let entered = self.refuse_while_capturing(call).and_then(|()| self.enter(call, stream));
+        let judged = entered.and_then(|stream_index| match self.graphs.is_captured(stream) {
+            true => Ok(()),
+            false => self.check_accesses(call, stream_index, accesses, trust).map(drop),
+        });
+        judged.map_err(|refused| self.refuse(call, refused))
     }
 
     /// Adds to the refusal of one access what the other accesses lack.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use millpond::Error;
-use millpond_core::check::{Kind as Rule, Reason};
+use millpond_core::check::Kind as Rule;
 use millpond_core::ids::{HostId, StreamId};
 use millpond_core::op::{Access, Names, Op, Place, Trust, What};
 use millpond_runner::{Cannot, Refusal, Work};
@@ -287,19 +287,8 @@ impl Thread<'_> {
     pub(super) fn misses(&mut self, stream: StreamId, accesses: &[Access]) -> Option<Vec<StreamId>> {
         let what = What::Launch { stream, accesses: accesses.into(), trust: Trust::None, name: None };
         let op = Op { host: HostId(0), place: Place::Unknown, what };
-        match self.checker.step(&op, &Names::default()) {
-            Ok(done) => {
-                // In a capture that the library has ended, the checker cannot withdraw the launch.
-                if !self.checker.retract(done) && !self.stage.setting.has(Kind::Capture) {
-                    finding("the checker does not withdraw a launch that it was asked about");
-                }
-                None
-            }
-            Err(refusal) => match refusal.reason {
-                Reason::Finding(found) => Some(found.missing.iter().filter_map(|edge| edge.after.stream).collect()),
-                _ => Some(Vec::new()),
-            },
-        }
+        let found = self.checker.judge_launch(&op, &Names::default()).err()?;
+        Some(found.missing.iter().filter_map(|edge| edge.after.stream).collect())
     }
 
     /// Checks with the model. Accepted operations must be in order, and reused memory must come after its former uses.

@@ -131,3 +131,16 @@ fn a_launch_is_done_at_once() {
     assert_eq!((second.begun.len(), second.ended.len()), (1, 1), "the output before is freed");
     assert_eq!(second.waits.len(), 1, "launches of an instance come one after the other");
 }
+
+#[test]
+fn a_launch_that_is_judged_is_not_done() {
+    let mut asked = Asked::new();
+    let launch = Op { host: HostId(0), place: Place::Unknown, what: write(RIGHT, 0) };
+    asked.done(alloc(LEFT, 0));
+    asked.done(record(LEFT));
+    let refused = asked.0.judge_launch(&launch, &asked.1).expect_err("the allocation does not come before it");
+    assert_eq!(refused.missing.iter().map(|edge| edge.after.stream).collect::<Vec<_>>(), [Some(LEFT)]);
+    asked.done(wait(RIGHT));
+    asked.0.judge_launch(&launch, &asked.1).expect("it is in order");
+    assert_eq!(asked.done(What::Free { memory: memory(0), stream: LEFT, trust: Trust::None }).number, 3);
+}
