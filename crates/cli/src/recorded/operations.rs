@@ -70,19 +70,18 @@ impl Programs {
     /// Adds an operation. The program made it even if the checker refuses it.
     fn step(&mut self, op: &Op, names: &Names) -> Result<(), Refusal> {
         self.steps += 1;
-        let done = self.checker.step_done(op, names).unwrap_or_else(|refusal| refusal.done);
+        let (effects, _) = self.checker.check_with_effects(op, names, &mut Vec::new());
         match op.what {
-            What::Alloc { memory, .. } if done.captured.is_some() => self.leave_out(memory),
+            What::Alloc { memory, .. } if effects.captured.is_some() => self.leave_out(memory),
             What::Alloc { memory, stream, bytes, .. } => {
-                let device = done.stream.and_then(|stream| self.checker.device(stream));
-                self.alloc(memory, bytes, device.map_or(0, |device| device.0), stream)?;
+                self.alloc(memory, bytes, effects.device.map_or(0, |device| device.0), stream)?;
             }
             What::AllocNow { memory, space: Space::Host, .. } => self.leave_out(memory),
             What::AllocNow { memory, space, bytes, .. } => {
                 let device = if let Space::Device(device) = space { device.0 } else { 0 };
                 self.alloc(memory, bytes, device, StreamId::LEGACY)?
             }
-            What::Free { memory, stream, .. } if done.captured.is_none() => self.free(memory, Some(stream))?,
+            What::Free { memory, stream, .. } if effects.captured.is_none() => self.free(memory, Some(stream))?,
             What::FreeNow { memory } | What::Drop { memory } => self.free(memory, None)?,
             _ => {}
         }

@@ -1,11 +1,11 @@
 //! The order of a traced program as a picture: lanes, operations, and the edges between operations of different lanes.
 //!
-//! The checker says which points and events each operation waits for ([`Done`]). This module finds the drawn operations
-//! of these points and events, and those of the sides of a finding.
+//! The checker says which points and events each operation waits for ([`Effects`]). This module finds the drawn
+//! operations of these points and events, and those of the sides of a finding.
 
 use std::collections::HashMap;
 
-use millpond_core::check::{Done, Side};
+use millpond_core::check::{Effects, Side};
 use millpond_core::ids::{ChainIndex, DeviceId, EventId, HostId, Point, ProcessId, Seq, StreamId, TicketId};
 use millpond_core::op::{Op, What};
 
@@ -76,19 +76,22 @@ pub(super) fn stream_of(what: &What) -> Option<StreamId> {
 }
 
 impl Order {
-    /// Registers new streams, threads, chains and copies of events. The operation itself may not be part of a picture.
-    pub(super) fn prepare(&mut self, op: &Op, done: &Done) {
+    /// Registers new streams, threads and copies of events. The operation itself may not be part of a picture.
+    pub(super) fn prepare(&mut self, op: &Op, effects: &Effects) {
         match op.what {
             What::HostStart { process } => drop(self.processes.insert(op.host, process)),
-            What::StreamCreate { stream, device, .. } => drop(self.open(op.host, stream, device)),
+            What::StreamCreate { stream, device, .. } => {
+                self.open(op.host, stream, device);
+                // Its chain may have the index of the chain of a destroyed stream.
+                if let Some(point) = effects.point {
+                    self.chains.entry(point.chain).or_default().push((point.seq, None));
+                }
+            }
             What::EventCopy { event, from } => {
                 let recorded = self.events.get(&from).copied();
                 self.events.extend(recorded.map(|step| (event, step)));
             }
             _ => {}
-        }
-        for first in &done.opened {
-            self.chains.entry(first.chain).or_default().push((first.seq, None));
         }
     }
 
@@ -118,20 +121,20 @@ impl Order {
         lane
     }
 
-    /// Adds the operation of the next step. `done` is the checker's account of its effects.
-    pub(super) fn push(&mut self, op: &Op, operation: Operation, done: &Done) {
+    /// Adds the operation of the next step.
+    pub(super) fn push(&mut self, op: &Op, operation: Operation, effects: &Effects) {
         let step = self.operations.len() as u64;
         self.operations.push(operation);
         let process = self.process(op.host);
-        let is_of_event = |point: &Point| done.awaited.iter().any(|(_, record)| record.as_ref() == Some(point));
+        let is_of_event = |point: &Point| effects.awaited.iter().any(|(_, record)| record.as_ref() == Some(point));
         let events = &self.events;
         let of_event = |kind| move |(event, _): &(EventId, Option<Point>)| Some((*events.get(event)?, kind));
         let mut before: Vec<(u64, EdgeKind)> = Vec::new();
         if let Some(stream) = stream_of(&op.what) {
-            before.extend(done.awaited.iter().filter_map(of_event(EdgeKind::Event)));
+            before.extend(effects.awaited.iter().filter_map(of_event(EdgeKind::Event)));
             // A wait is made even if the operation itself is refused.
-            let waits = done.waits.iter().filter(|wait| wait.node.is_none() && !is_of_event(&wait.point));
-            let from = waits.filter_map(|wait| self.at(wait.point));
+            let waits = effects.waits.iter().filter(|point| !is_of_event(point));
+            let from = waits.filter_map(|point| self.at(*point));
             before.extend(from.map(|from| (from, self.edge_kind(&op.what, from, operation.graph))));
             let learned = self.learned.get(&process).copied();
             if let Some(stream) = self.streams.get_mut(&stream).filter(|_| !operation.is_refused) {
@@ -139,11 +142,11 @@ impl Order {
                     stream.submitted = learned;
                     before.extend(learned.map(|from| (from, EdgeKind::Submit)));
                 }
-                stream.counted.resize(stream.counted.len().max(done.number as usize), step);
+                stream.counted.resize(stream.counted.len().max(effects.number as usize), step);
             }
         } else if operation.kind == OperationKind::Sync {
-            before.extend(done.awaited.iter().filter_map(of_event(EdgeKind::Sync)));
-            let learned = done.learned.iter().filter(|point| !is_of_event(point));
+            before.extend(effects.awaited.iter().filter_map(of_event(EdgeKind::Sync)));
+            let learned = effects.learned.iter().filter(|point| !is_of_event(point));
             before.extend(learned.filter_map(|point| Some((self.at(*point)?, EdgeKind::Sync))));
         } else if let What::Import { ticket, .. } = op.what {
             before.extend(self.tickets.get(&ticket).map(|&from| (from, EdgeKind::Tell)));
@@ -153,14 +156,14 @@ impl Order {
             return;
         }
         // A synchronisation of a stream is not an operation of that stream.
-        if let Some(point) = done.point.filter(|_| operation.kind != OperationKind::Sync) {
+        if let Some(point) = effects.point.filter(|_| operation.kind != OperationKind::Sync) {
             self.chains.entry(point.chain).or_default().push((point.seq, Some(step)));
         }
-        self.events.extend(done.recorded.iter().map(|event| (*event, step)));
+        self.events.extend(effects.recorded.iter().map(|event| (*event, step)));
         if let What::Export { ticket, .. } = op.what {
             self.tickets.insert(ticket, step);
         }
-        if !done.learned.is_empty() {
+        if !effects.learned.is_empty() {
             let by = if let What::Tell { to } = op.what { self.process(to) } else { process };
             self.learned.insert(by, step);
         }

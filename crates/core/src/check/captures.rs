@@ -8,8 +8,8 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::addresses::empty_graph;
-use super::answer::Captured as CapturedInto;
 use super::checker::{Call, Checker, Stands, Step, quiet};
+use super::effects::Captured as CapturedInto;
 use super::finding::Finding;
 use super::graph_state::Captured;
 use super::graphs::{Pins, used};
@@ -215,11 +215,10 @@ impl Checker {
         if let Some((Captured { graph: into, .. }, uses)) = capture.and_then(|it| self.graphs.captures.graph_mut(it)) {
             let after = uses.ends_of(into, alloc);
             let added = into.add_only_free(&after, NodeMemory::Own(alloc), label, others);
-            self.time.answer.tell(|done| done.captured = Some(CapturedInto { graph, after: after.into_vec() }));
+            self.time.asked.tell(|effects| effects.captured = Some(CapturedInto { graph, after: after.into_vec() }));
             match added {
                 Ok(node) => {
                     uses.added(into, node);
-                    self.time.answer.tell(|done| done.node = Some(node));
                     self.graphs.grant(Some((graph, alloc)), graph);
                 }
                 // Another graph frees it, so the drop has nothing to do.
@@ -340,13 +339,11 @@ impl Checker {
         let label = self.label(call, name, Some(stream));
         let added = self.graphs.captures.add(stream, |adding| {
             let (graph, tails) = (&mut adding.graph.graph, adding.tails);
-            let (node, result) = add(graph, tails, label).map_err(|error| (graph.id(), error))?;
-            Ok((node, (node, result)))
+            add(graph, tails, label).map_err(|error| (graph.id(), error))
         });
         let added = added.map_err(|error| self.capture_refused(call, error, stream))?;
-        let (node, result) = added.map_err(|(id, error)| self.graph_refused(call, id, error, stream_index))?;
+        let result = added.map_err(|(id, error)| self.graph_refused(call, id, error, stream_index))?;
         self.time.at_mut(stream_index).note(verb, call.op.place);
-        self.time.answer.tell(|done| done.node = Some(node));
         Ok(result)
     }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::changes::Held;
+use super::effects::{Captured, Effects};
 use super::finding::{Finding, Spot};
 use super::graph_state::{Graphs, Lender, LetIn};
 use super::lives::{Lives, Named};
@@ -74,7 +74,7 @@ pub(super) const LOST: usize = 64;
 
 /// A record of an event: the position of its stream, and whether anything waited for it.
 #[derive(Clone, Debug)]
-pub struct Recorded {
+pub(super) struct Recorded {
     pub(super) snapshot: Snapshot,
     pub(super) site: Site,
     pub(super) is_waited: bool,
@@ -84,7 +84,7 @@ pub struct Recorded {
 impl Recorded {
     /// Makes a record that replaces the event's record `before`. That one is lost, unless something waited for it, or
     /// the new record comes after it or belongs to the same launch.
-    pub(super) fn new(snapshot: Snapshot, site: Site, before: Option<Recorded>) -> Self {
+    fn new(snapshot: Snapshot, site: Site, before: Option<Recorded>) -> Self {
         let lost = match before {
             Some(old) if old.is_waited => None,
             Some(old) if old.site == site || snapshot.covers(old.snapshot.point()) => old.lost,
@@ -92,11 +92,6 @@ impl Recorded {
             None => None,
         };
         Recorded { snapshot, site, is_waited: false, lost }
-    }
-
-    /// Returns everything that comes before the record.
-    pub fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
     }
 }
 
@@ -167,16 +162,11 @@ impl Event {
 
     /// Replaces the event's record.
     pub(super) fn record(&mut self, snapshot: Snapshot, site: Site) {
-        let before = self.take_record();
-        self.stands = Stands::Recorded(Recorded::new(snapshot, site, before));
-    }
-
-    /// Takes the event's record, if it has one. The event then stands for nothing.
-    pub(super) fn take_record(&mut self) -> Option<Recorded> {
-        match std::mem::take(&mut self.stands) {
+        let before = match std::mem::take(&mut self.stands) {
             Stands::Recorded(recorded) => Some(recorded),
             _ => None,
-        }
+        };
+        self.stands = Stands::Recorded(Recorded::new(snapshot, site, before));
     }
 }
 
@@ -206,8 +196,6 @@ pub struct Checker {
     needed: FxHashSet<Place>,
     /// Findings beside the one that the operation is refused with.
     pub(super) more: Vec<Finding>,
-    /// The launches of graphs that may still be withdrawn.
-    pub(super) held: Vec<Held>,
 }
 
 impl Checker {
@@ -234,9 +222,32 @@ impl Checker {
         is_done
     }
 
+    /// As [`check`](Self::check). Also returns the effects of the operation, and `true` if it is done.
+    pub fn check_with_effects(&mut self, op: &Op, names: &Names, findings: &mut Vec<Finding>) -> (Effects, bool) {
+        let stream = op.what.stream();
+        let before = stream.and_then(|stream| self.capture_of(stream));
+        self.time.asked.ask();
+        let is_done = self.check(op, names, findings);
+        let mut effects = self.time.asked.take();
+        let now = || stream.and_then(|stream| self.capture_of(stream));
+        effects.captured = effects.captured.or(before).or_else(now);
+        if let Some(stream) = stream.and_then(|stream| self.time.stream(stream)) {
+            effects.point = Some(stream.chain.last()).filter(|_| !self.graphs.is_captured(stream.kept.id));
+            effects.number = stream.kept.ops;
+            effects.device = Some(stream.kept.device);
+        }
+        (effects, is_done)
+    }
+
+    /// Returns the capture that a stream is in.
+    fn capture_of(&self, stream: StreamId) -> Option<Captured> {
+        let captures = &self.graphs.captures;
+        Some(Captured { graph: self.graphs.captured_on(stream)?.graph.id(), after: captures.tails(stream)?.to_vec() })
+    }
+
     /// Judges an operation and does it.
     #[inline]
-    pub(super) fn perform(&mut self, call: Call<'_>) -> Step {
+    fn perform(&mut self, call: Call<'_>) -> Step {
         let Call { op, .. } = call;
         let is_plain_launch = matches!(op.what, What::Launch { .. }) && !self.graphs.is_capturing();
         if !is_plain_launch && self.lives.is_any_behind() {
@@ -250,14 +261,9 @@ impl Checker {
     }
 
     /// Completes a refusal: names the nodes of launches, reduces the missing edges, and marks what the operation would
-    /// have made as void. If a launch that may be withdrawn can change the verdict, the step has to be made again
-    /// instead.
+    /// have made as void.
     #[cold]
     pub(super) fn refuse(&mut self, call: Call<'_>, mut refused: Refused) -> Refused {
-        self.time.answer.again = self.unconfirmed_side(&refused);
-        if self.time.answer.again.is_some() {
-            return refused;
-        }
         refused.name_nodes(|side, sought| self.node_of(call, side, sought));
         if !refused.missing.is_empty() && refused.graph.is_none() {
             refused.missing = self.few_edges(call, std::mem::take(&mut refused.missing));
@@ -333,7 +339,6 @@ impl Checker {
         let last = Op { host: HostId(0), place: Place::Unknown, what: What::DeviceSynchronize };
         let call = Call { op: &last, names };
         self.lives.write_all_back();
-        self.confirm_all(names);
         if self.needed.len() < NEEDED {
             let unneeded = self.doubtful.drain(..).filter(|(place, _)| !self.needed.contains(place));
             findings.extend(unneeded.map(|(_, finding)| finding));

@@ -111,7 +111,7 @@ impl Checker {
         let is_free = |stream: &&Stream| !self.graphs.is_captured(stream.kept.id);
         let way = |stream: &Stream| {
             let bits = brought(wanted, |point| stream.chain.covers(point));
-            let (verb, op, place) = stream.newest(stream.end().point().seq).filter(|_| bits != 0)?;
+            let (verb, op, place) = stream.newest(stream.chain.seq()).filter(|_| bits != 0)?;
             let site = Site { act: Act::Read, stream: stream.kept.id, op, place };
             Some((stream.kept.id, (bits, Edge::after(self.side(call, site, verb)))))
         };

@@ -5,10 +5,10 @@
 //! that lacks an order for this reason says so in a note. Knows streams; captured records and waits go to
 //! `captures.rs`.
 
-use super::checker::{Call, Checker, Created, Event, LOST, Lost, Recorded, Refused, Replaced, Stands, Step};
+use super::checker::{Call, Checker, Created, Event, Lost, Refused, Replaced, Stands, Step};
 use super::finding::{Finding, Spot};
 use super::graph_state::Instance;
-use super::timeline::{Learned, Ring, StreamIndex, Timeline};
+use super::timeline::{Learned, StreamIndex};
 use crate::ids::{EventId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Act, EventKind, Thing, What};
@@ -54,7 +54,7 @@ impl Checker {
         kind: EventKind,
     ) -> Step {
         let stream_index = self.enter(call, stream)?;
-        let site = self.site(call, stream_index, Act::Read);
+        let mut site = self.site(call, stream_index, Act::Read);
         self.check_event_process(call, event, site)?;
         self.check_event_device(call, event, stream_index)?;
         if self.graphs.is_captured(stream) {
@@ -67,22 +67,27 @@ impl Checker {
                 captured.tails.clear();
             }
             self.events.entry(event).or_default().stands = Stands::Captured(captured);
-            self.time.answer.tell(|done| done.recorded.push(event));
+            self.time.asked.tell(|effects| effects.recorded.push(event));
             self.time.at_mut(stream_index).note("recorded", call.op.place);
             return Ok(());
         }
         if external {
             return Err(self.external_outside(call, site, "recorded"));
         }
+        match kind {
+            EventKind::Asked => {
+                site.op -= 1;
+                self.time.streams.leave(stream_index);
+            }
+            EventKind::Completion | EventKind::Progress => self.time.done(stream_index, "recorded", call.op.place),
+        }
         let entry = self.events.entry(event).or_default();
         if kind == EventKind::Progress {
-            self.time.done(stream_index, "recorded", call.op.place);
             entry.stands = Stands::Progress(site);
             return Ok(());
         }
-        self.time.answer.tell(|done| done.recorded.push(event));
-        let before = entry.take_record();
-        entry.stands = Stands::Recorded(record_end(&mut self.time, stream_index, site, kind, before));
+        entry.record(self.time.at(stream_index).chain.snapshot(), site);
+        self.time.asked.tell(|effects| effects.recorded.push(event));
         Ok(())
     }
 
@@ -107,24 +112,31 @@ impl Checker {
             Some(Stands::Captured(captured)) => {
                 let captured = captured.clone();
                 self.captured_wait(call, stream_index, &captured)?;
-                self.time.answer.tell(|done| done.awaited.push((event, None)));
+                self.time.asked.tell(|effects| effects.awaited.push((event, None)));
                 return Ok(());
             }
             _ if is_captured => return self.captured_wait_outside(call, stream_index, event),
             Some(Stands::Recorded(recorded)) => {
-                let point = recorded.snapshot.point();
-                self.time.answer.tell(|done| done.awaited.push((event, Some(point))));
-                let (is_news, recorded) =
-                    (wait_end(&mut self.time, &mut self.lost, stream_index, site, recorded), recorded.site);
+                recorded.is_waited = true;
+                let (point, by, lost) = (recorded.snapshot.point(), recorded.site, recorded.lost.take());
+                self.time.asked.tell(|effects| effects.awaited.push((event, Some(point))));
+                let is_news = self.time.wait(stream_index, &recorded.snapshot);
+                if is_news {
+                    let what = recorded.snapshot.clone();
+                    let learned = Learned { what, verb: "waited for", recorded: Some(by), site };
+                    self.time.at_mut(stream_index).kept.learned.push(learned);
+                    self.note_needed(call.op.place);
+                }
+                self.time.done(stream_index, "waited for", call.op.place);
+                let stream = self.time.at(stream_index);
+                // The stream does not come after the record that was replaced.
+                if let Some(lost) = lost.filter(|lost| !stream.chain.covers(lost.snapshot.point())) {
+                    self.lost.push(Replaced { lost: *lost, by, wait: site, waited_at: stream.chain.last() });
+                }
                 // Other streams come after an operation of the legacy default stream, so the wait is not redundant
                 // there.
-                let is_barrier = self.time.at(stream_index).role.standing() == Standing::Barrier;
-                match is_news {
-                    true => self.note_needed(call.op.place),
-                    false if !is_barrier => {
-                        self.advise_on_wait(call, Kind::RedundantWait, Some(recorded), site);
-                    }
-                    false => {}
+                if !is_news && stream.role.standing() != Standing::Barrier {
+                    self.advise_on_wait(call, Kind::RedundantWait, Some(by), site);
                 }
                 return Ok(());
             }
@@ -171,7 +183,7 @@ impl Checker {
             Some(Stands::Recorded(recorded)) if is_over => {
                 recorded.is_waited = true;
                 let (what, recorded) = (recorded.snapshot.clone(), Some(recorded.site));
-                self.time.answer.tell(|done| done.awaited.push((event, Some(what.point()))));
+                self.time.asked.tell(|effects| effects.awaited.push((event, Some(what.point()))));
                 self.time.learn(call.op.host, Learned { what, verb, recorded, site });
             }
             _ => {}
@@ -275,48 +287,4 @@ impl Checker {
             _ => self.advise_against(call.op.place, finding),
         }
     }
-}
-
-/// Records an event on a stream that was entered. Returns the record, which replaces `before`.
-pub(super) fn record_end(
-    time: &mut Timeline,
-    stream_index: StreamIndex,
-    mut site: Site,
-    kind: EventKind,
-    before: Option<Recorded>,
-) -> Recorded {
-    match kind {
-        EventKind::Asked => {
-            site.op -= 1;
-            time.streams.leave(stream_index);
-        }
-        EventKind::Completion | EventKind::Progress => time.done(stream_index, "recorded", site.place),
-    }
-    Recorded::new(time.at(stream_index).chain.snapshot(), site, before)
-}
-
-/// Makes a stream that was entered wait for a record. Returns `true` if the wait was new.
-pub(super) fn wait_end(
-    time: &mut Timeline,
-    replaced: &mut Ring<Replaced, LOST>,
-    stream_index: StreamIndex,
-    site: Site,
-    recorded: &mut Recorded,
-) -> bool {
-    recorded.is_waited = true;
-    let is_news = time.wait(stream_index, &recorded.snapshot);
-    if is_news {
-        let learned =
-            Learned { what: recorded.snapshot.clone(), verb: "waited for", recorded: Some(recorded.site), site };
-        time.at_mut(stream_index).kept.learned.push(learned);
-    }
-    time.done(stream_index, "waited for", site.place);
-    if let Some(lost) = recorded.lost.take() {
-        let chain = &time.at(stream_index).chain;
-        // The stream does not come after the record that was replaced.
-        if !chain.covers(lost.snapshot.point()) {
-            replaced.push(Replaced { lost: *lost, by: recorded.site, wait: site, waited_at: chain.last() });
-        }
-    }
-    is_news
 }

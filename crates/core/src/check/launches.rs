@@ -11,14 +11,12 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::answer::Begun;
 use super::checker::{Call, Checker, Stands, Step, quiet};
 use super::finding::Finding;
 use super::graph_state::{Instance, Last, Output, has_addresses};
 use super::lives::{LifeId, Named, Source};
 use super::protocol::Launched;
 use super::timeline::StreamIndex;
-use super::usage::ended;
 use crate::graph::{Asked, GraphAllocId, Holder, Lanes, Memory as NodeMemory};
 use crate::ids::{EventId, ExecId, GraphId, NodeId, StreamId};
 use crate::life::{Kind, Site, Use};
@@ -127,33 +125,25 @@ impl Checker {
         }
         let stream_index = self.enter(call, stream)?;
         self.instance(call, exec)?;
-        let Some(instance) = self.graphs.execs.remove(&exec) else { return Ok(()) };
+        let Some(mut instance) = self.graphs.execs.remove(&exec) else { return Ok(()) };
         let launched = match self.graphs.is_captured(stream) {
             true => self.capture_child(call, stream_index, Arc::clone(&instance.graph), &instance.held).map(|()| None),
             false => self
                 .check_records(call, stream_index, &instance)
                 .and_then(|()| self.try_launch(call, stream_index, &instance).map(Some)),
         };
-        if let Err(refused) = &launched
-            && self.unconfirmed_side(refused).is_none()
-        {
+        match &launched {
+            Ok(Some(freed)) => self.commit_launch(call, stream_index, exec, &mut instance, freed),
+            Ok(None) => {}
             // This refusal reports the memory that is not freed. It is not reported again as a leak.
-            for (_, life) in instance.lives() {
-                self.lives.at_mut(life).is_doubtful = true;
-            }
+            Err(_) => instance.lives().for_each(|(_, life)| self.lives.at_mut(life).is_doubtful = true),
         }
         self.graphs.execs.insert(exec, instance);
-        if let Some(freed) = launched? {
-            match self.time.answer.is_wanted() {
-                true => self.hold_launch(call, stream_index, exec, freed),
-                false => self.commit_launch(call, stream_index, exec, freed, None),
-            }
-        }
-        Ok(())
+        launched.map(drop)
     }
 
     /// Puts the stream after the earlier launches.
-    pub(super) fn follow_launches(&mut self, stream_index: StreamIndex, instance: &Instance) {
+    fn follow_launches(&mut self, stream_index: StreamIndex, instance: &Instance) {
         for last in instance.launches_before() {
             self.time.wait(stream_index, &last.snapshot);
         }
@@ -202,29 +192,23 @@ impl Checker {
         }
     }
 
-    /// Returns the snapshots that the wait nodes of a launch wait for.
-    pub(super) fn waits_of(&self, instance: &Instance) -> Vec<(NodeId, Snapshot)> {
-        let waited = |&(node, _): &(NodeId, _)| Some((node, self.waited_for(instance, node)?.clone()));
-        instance.exec.summary().waits.iter().filter_map(waited).collect()
-    }
-
-    /// Makes the launch: see `graph/lanes.rs` for the steps. `waits` are those of its nodes, if they are known already.
-    pub(super) fn commit_launch(
+    /// Makes the launch: see `graph/lanes.rs` for the steps.
+    fn commit_launch(
         &mut self,
         call: Call<'_>,
         stream_index: StreamIndex,
         exec: ExecId,
-        freed: Vec<LifeId>,
-        waits: Option<Vec<(NodeId, Snapshot)>>,
+        instance: &mut Instance,
+        freed: &[LifeId],
     ) {
-        let Some(mut instance) = self.graphs.execs.remove(&exec) else { return };
-        self.follow_launches(stream_index, &instance);
-        let waits = waits.unwrap_or_else(|| self.waits_of(&instance));
+        self.follow_launches(stream_index, instance);
+        let waited = |&(node, _): &(NodeId, _)| Some((node, self.waited_for(instance, node)?.clone()));
+        let waits: Vec<(NodeId, Snapshot)> = instance.exec.summary().waits.iter().filter_map(waited).collect();
         for (wait, key) in &instance.exec.summary().waits {
             let Some((_, record)) = waits.iter().find(|it| it.0 == *wait) else { continue };
             let (event, point) = (EventId(key.0 as u32), Some(record.point()));
             self.events.entry(event).or_default().waited();
-            self.time.answer.tell(|done| done.awaited.push((event, point)));
+            self.time.asked.tell(|effects| effects.awaited.push((event, point)));
         }
         let (base, knew) = (self.time.base(call.op.host), self.time.at(stream_index).chain.snapshot());
         let exports = instance.lanes.exports(&instance.exec, &base, &knew, &waits);
@@ -232,13 +216,12 @@ impl Checker {
         let follows = |last: &Last| self.time.at(stream_index).chain.knows_of(&last.snapshot);
         debug_assert!(instance.launches_before().all(follows), "no-overlap: {exec} is launched beside a launch before");
         let point = instance.lanes.pass(&mut self.time.at_mut(stream_index).chain, &base, &waits);
-        for life in freed {
+        for &life in freed {
             let free = Use { point, site: Site { act: Act::Free, ..site } };
             match self.lives.at(life).source {
                 // `end` looks for the instance in the table, but it is not there now.
                 Source::Launch(by, alloc) if by == exec => {
                     if let Some(life) = self.lives.end(life, free) {
-                        self.time.answer.tell(|done| done.ended.push(ended(&life, free.point)));
                         instance.outputs.insert(alloc, Output::Freed(life.freed_by(free)));
                     }
                 }
@@ -250,19 +233,18 @@ impl Checker {
             "one-life: checked before the launch"
         );
         instance.outputs.clear();
-        self.leave_last_acts(call, exec, &mut instance, Use { point, site }, &knew);
+        self.leave_last_acts(call, exec, instance, Use { point, site }, &knew);
         instance.has_nameless = instance.outputs.len() < instance.exec.outputs().len();
         instance.lanes.advance();
         for (&(_, key), snapshot) in instance.exec.summary().records.iter().zip(exports) {
             let event = EventId(key.0 as u32);
             self.events.entry(event).or_default().record(snapshot, site);
-            self.time.answer.tell(|done| done.recorded.push(event));
+            self.time.asked.tell(|effects| effects.recorded.push(event));
         }
         let snapshot = self.time.at(stream_index).chain.snapshot();
         instance.last = Some(Last { snapshot, site });
         instance.before.clear();
         instance.launched = Some((site.stream, site.op));
-        self.graphs.execs.insert(exec, instance);
         self.time.done(stream_index, "launched", call.op.place);
     }
 
@@ -316,7 +298,6 @@ impl Checker {
         let (graph, own) = instance.key(alloc);
         self.lives.name(memory, Named::Node { graph, alloc: own });
         let life = self.lives.begin(memory, born, bytes, name, Source::Launch(exec, alloc));
-        self.time.answer.tell(|done| done.begun.push(Begun { memory, point: born.point }));
         instance.outputs.insert(alloc, Output::Live(life));
         self.graphs.latest.insert(memory, (exec, alloc));
         self.graphs.unmade.remove(&memory);

@@ -198,11 +198,6 @@ impl Lives {
         life
     }
 
-    /// Returns the serial number of the lifetime with this index, if there is one.
-    pub(super) fn serial(&self, id: LifeId) -> Option<u64> {
-        self.lives.get(id as usize)?.as_ref().map(|life| life.serial)
-    }
-
     /// Returns the name of a lifetime, and its allocation. Its history may be behind.
     #[cold]
     pub(super) fn birth(&self, id: LifeId) -> (Memory, Use) {

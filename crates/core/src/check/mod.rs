@@ -17,19 +17,15 @@
 //! | `shares`, `reach` | other processes; access to memory of other devices |
 //! | `finding`, `explain`, `edges`, `refusals`, `words`, `edit` | findings: both sides, the missing edges, the texts |
 //! | `found`, `suppressions` | findings as plain texts for reports, and rules for those that are not wanted |
-//! | `engine`, `answer` | a step that tells a library what the device has to do; events by handle |
-//! | `withdraw`, `changes` | launches that a driver refuses after they were judged right |
-//! | `private` | memory that one stream alone has named, which is not stepped |
+//! | `effects` | the effects of an operation, for a caller that shows them |
 //! | `numbers` | the table from numbers of memory to lifetimes, and uses that repeat |
 
 mod addresses;
-mod answer;
 mod captures;
-mod changes;
 mod checker;
 mod edges;
 mod edit;
-mod engine;
+mod effects;
 mod events;
 mod explain;
 mod finding;
@@ -44,7 +40,6 @@ mod left;
 mod lives;
 mod names;
 mod numbers;
-mod private;
 mod protocol;
 mod reach;
 mod refusals;
@@ -52,18 +47,16 @@ mod shares;
 mod suppressions;
 mod timeline;
 mod usage;
-mod withdraw;
 mod words;
 
 pub use crate::life::{Fault, History, Kind, Site, Use};
-pub use answer::{Begun, Captured, Done, Ended, Reason, Refusal, StreamHandle, Wait};
-pub use checker::{Checker, Recorded, Settings};
+pub use checker::{Checker, Settings};
 pub use edges::{Way, brought, settled_by};
 pub use edit::Edit;
+pub use effects::{Captured, Effects};
 pub use finding::{Edge, Finding, Known, Side, Spot, Subject};
 pub use found::{Found, Shown, ShownMemory};
 pub use inside::Sought;
-pub use private::Header;
 pub use protocol::{Launch, Launched, judge};
 pub use suppressions::{Suppression, Suppressions, WrongSuppression};
 

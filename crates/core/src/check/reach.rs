@@ -9,7 +9,6 @@
 
 use std::collections::BTreeMap;
 
-use super::changes::Change;
 use super::checker::{Call, Checker, Step};
 use super::finding::{Finding, Subject};
 use super::graph_state::{Kept, Lender, LetIn, User, needed};
@@ -88,9 +87,7 @@ impl Checker {
         // The grants of a destroyed pool do not change any more, so uses under them need not be known.
         if owner != device && !self.is_gone(pool) {
             let known = self.foreign.entry((pool, device)).or_default();
-            let at = (used.point.chain, used.site.act == Act::Write);
-            let before = known.insert(at, used);
-            self.time.answer.tell(|done| done.changes.push(Change::Foreign { pool, device, used: at, before }));
+            known.insert((used.point.chain, used.site.act == Act::Write), used);
         }
     }
 

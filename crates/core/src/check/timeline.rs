@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::answer::{Answer, Wait};
-use crate::ids::{ChainIndex, DeviceId, HostId, NodeId, Point, ProcessId, Seq, StreamId};
+use super::effects::Asked;
+use crate::ids::{ChainIndex, DeviceId, HostId, Point, ProcessId, Seq, StreamId};
 use crate::life::Site;
 use crate::op::{Name, Place, StreamRole};
 use crate::order::default_streams::Standing;
-use crate::order::{self, Base, Chain, HomeNumber, Host, Snapshot, Streams, op_at};
+use crate::order::{self, Base, Chain, HomeNumber, Host, Snapshot, Streams};
 
 pub(super) use crate::order::StreamIndex;
 
@@ -25,8 +25,6 @@ pub(super) use crate::order::StreamIndex;
 const RECENT: usize = 8;
 /// The number of synchronisations of a stream or process that can still be shown.
 const LEARNED: usize = 8;
-/// The position of an operation that was withdrawn.
-const WITHDRAWN: Seq = Seq::MAX;
 /// The number of destroyed streams that can still be shown.
 const ENDED: usize = 256;
 
@@ -95,7 +93,7 @@ impl Stream {
 
     /// Returns the newest remembered operation at or before a position: its verb, its number and its place.
     pub(super) fn newest(&self, seq: Seq) -> Option<(&'static str, u64, Place)> {
-        let before = self.kept.recent.iter().filter(|it| it.seq <= seq && it.seq < WITHDRAWN).last();
+        let before = self.kept.recent.iter().filter(|it| it.seq <= seq).last();
         before.map(|&Recent { verb, op, place, .. }| (verb, op, place))
     }
 }
@@ -132,8 +130,8 @@ pub(super) struct Timeline {
     /// All created streams have numbers below this one.
     made: u32,
     hosts_made: u64,
-    /// The answer to the current step.
-    pub(super) answer: Answer,
+    /// The effects of the current operation on anything, if the caller asks for them.
+    pub(super) asked: Asked,
 }
 
 impl Timeline {
@@ -186,7 +184,6 @@ impl Timeline {
             let (chain, seq) = self.streams.chain_indices.open(|_| false);
             let host = Host::new(self.hosts_made);
             let chain = Chain::new(chain, seq, Arc::clone(host.base()));
-            self.answer.tell(|done| done.opened.push(chain.last()));
             self.processes.push(Process { id, host, chain, learned: Ring::default() });
             self.processes.len() - 1
         });
@@ -212,9 +209,9 @@ impl Timeline {
         process.chain.learn_base(process.host.base());
         let point = process.chain.submit();
         process.host.learn(&process.chain.snapshot());
-        self.answer.tell(|done| {
-            done.learned.push(point);
-            done.point = Some(point);
+        self.asked.tell(|effects| {
+            effects.learned.push(point);
+            effects.point = Some(point);
         });
         point
     }
@@ -237,8 +234,6 @@ impl Timeline {
         let past = Past { id: stream, device, ops: 0, name: None, recent: Ring::default(), learned: Ring::default() };
         let stream_index = self.streams.create(home, role, base, past);
         self.stream_indices.insert(stream, stream_index);
-        let Timeline { streams, answer, .. } = self;
-        answer.tell(|done| done.opened.extend(streams.get(stream_index).map(|stream| stream.chain.last())));
     }
 
     /// Destroys a stream. Its work stays in the order.
@@ -246,7 +241,6 @@ impl Timeline {
         let Some(stream_index) = self.stream_indices.remove(&id) else { return };
         self.last_seat = None;
         let Some(stream) = self.streams.destroy(stream_index) else { return };
-        self.answer.tell(|done| done.closed.push(stream.chain.last()));
         self.ended.push(Ended { id, site, name: stream.kept.name });
     }
 
@@ -301,22 +295,10 @@ impl Timeline {
     pub(super) fn enter(&mut self, host: HostId, id: StreamId) -> Option<StreamIndex> {
         let process = self.process_of(host);
         let stream_index = self.look(host, id)?;
-        self.enter_at(process, stream_index);
+        let Timeline { streams, processes, asked, .. } = self;
+        let on_wait = |point| asked.tell(|effects| effects.waits.push(point));
+        streams.enter(stream_index, processes[process].host.base(), on_wait);
         Some(stream_index)
-    }
-
-    /// As [`enter`](Self::enter), for the indices of a stream and a process.
-    #[inline]
-    fn enter_at(&mut self, process: usize, stream_index: StreamIndex) {
-        let Timeline { streams, processes, answer, .. } = self;
-        streams.enter(stream_index, processes[process].host.base(), |point| answer.waits(point));
-    }
-
-    /// As [`enter`](Self::enter), for the index of a stream. Does nothing if no stream is live there.
-    #[inline]
-    pub(super) fn enter_seat(&mut self, host: HostId, stream_index: StreamIndex) {
-        let process = self.process_of(host);
-        self.enter_at(process, stream_index);
     }
 
     /// Returns the index of a stream, for a call that is not an operation of it: a synchronisation, a query, a wait for
@@ -355,83 +337,13 @@ impl Timeline {
         self.streams.leave(stream_index);
     }
 
-    /// Returns the index of a live stream.
-    #[inline]
-    pub(super) fn stream_index(&self, id: StreamId) -> Option<StreamIndex> {
-        match self.last_seat {
-            Some((last, stream_index)) if last == id => Some(stream_index),
-            _ => self.stream_indices.get(&id).copied(),
-        }
-    }
-
-    /// Marks the next operation of a stream as one that may be withdrawn.
-    pub(super) fn begin(&mut self, stream_index: StreamIndex) {
-        self.streams.begin(stream_index);
-    }
-
-    /// Confirms the launch of a stream that might have been withdrawn.
-    #[inline]
-    pub(super) fn confirm(&mut self, stream_index: StreamIndex) {
-        self.streams.confirm(stream_index);
-    }
-
-    /// Withdraws the last launch of a stream, which is then not shown any more.
-    pub(super) fn withdraw(&mut self, stream_index: StreamIndex) {
-        self.streams.withdraw(stream_index);
-        if let Some(stream) = self.streams.get_mut(stream_index)
-            && let Some(last) = stream.kept.recent.last_mut()
-        {
-            last.seq = WITHDRAWN;
-        }
-    }
-
-    /// As [`withdraw`](Self::withdraw), for an operation that was never shown.
-    pub(super) fn release(&mut self, stream_index: StreamIndex) {
-        self.streams.withdraw(stream_index);
-    }
-
-    /// Notes that all operations of a stream up to a position are done.
-    pub(super) fn advance(&mut self, stream_index: StreamIndex, position: Seq) {
-        let Some(stream) = self.streams.get_mut(stream_index).filter(|stream| position >= stream.chain.seq()) else {
-            return;
-        };
-        let private = op_at(position) - op_at(stream.chain.seq());
-        stream.chain.pass_to(position);
-        if private > 0 {
-            stream.kept.ops += private;
-            let recent = Recent { seq: position, verb: "submitted", op: stream.kept.ops, place: Place::Unknown };
-            stream.kept.recent.push(recent);
-        }
-        self.streams.confirm(stream_index);
-    }
-
-    /// Returns the stream whose last launch may be withdrawn and has this point.
-    pub(super) fn unconfirmed_at(&self, point: Point) -> Option<StreamIndex> {
-        let stream = self.streams.iter().find(|stream| stream.may_withdraw(point))?;
-        self.stream_index(stream.kept.id)
-    }
-
-    /// Returns the stream with an index, if it is live.
-    #[inline]
-    pub(super) fn get(&self, stream_index: StreamIndex) -> Option<&Stream> {
-        self.streams.get(stream_index)
-    }
-
     /// Makes a stream wait for a snapshot. Returns `true` if that was new.
     pub(super) fn wait(&mut self, stream_index: StreamIndex, snapshot: &Snapshot) -> bool {
         let is_news = self.at_mut(stream_index).chain.wait(snapshot);
         if is_news {
-            self.answer.waits(snapshot.point());
+            self.asked.tell(|effects| effects.waits.push(snapshot.point()));
         }
         is_news
-    }
-
-    /// Adds to the answer the wait of a node in a graph that is launched on a stream, if the stream does not know the
-    /// snapshot.
-    pub(super) fn tell_wait_of_node(&mut self, stream_index: StreamIndex, node: NodeId, snapshot: &Snapshot) {
-        if !self.at(stream_index).chain.knows_of(snapshot) {
-            self.answer.tell(|done| done.waits.push(Wait { point: snapshot.point(), node: Some(node) }));
-        }
     }
 
     /// Notes that a thread knows that a snapshot has completed.
@@ -440,7 +352,7 @@ impl Timeline {
         if process.host.learn(&learned.what) {
             let point = learned.what.point();
             process.learned.push(learned);
-            self.answer.tell(|done| done.learned.push(point));
+            self.asked.tell(|effects| effects.learned.push(point));
         }
     }
 
@@ -450,7 +362,7 @@ impl Timeline {
         let (homes, id) = (&self.homes, self.processes[at].id);
         let is_meant = |home: HomeNumber| homes[home].0 == id && device.is_none_or(|device| homes[home].1 == device);
         let mine = |stream: &&Stream| is_meant(stream.home);
-        let mut all: Vec<Snapshot> = self.streams.iter().filter(mine).map(Stream::end).collect();
+        let mut all: Vec<Snapshot> = self.streams.iter().filter(mine).map(|stream| stream.chain.snapshot()).collect();
         all.sort_unstable_by_key(Snapshot::point);
         let process = &mut self.processes[at];
         for what in &all {
@@ -459,15 +371,13 @@ impl Timeline {
                 process.learned.push(Learned { what: what.clone(), verb: "synchronized", recorded: None, site });
             }
             if news {
-                self.answer.tell(|done| done.learned.push(what.point()));
+                self.asked.tell(|effects| effects.learned.push(what.point()));
             }
         }
         process.host.learn_all(&all);
         for home in (0..homes.len()).filter(|home| is_meant(*home)) {
             let (host, ended) = (&mut process.host, self.streams.ended(home));
-            let answer = &mut self.answer;
-            answer.tell(|done| done.learned.extend(ended.points().filter(|point| !host.base().covers(*point))));
-            host.learn_base(ended);
+            learn_base(host, ended, &mut self.asked);
         }
     }
 
@@ -480,9 +390,7 @@ impl Timeline {
     /// Gives earlier knowledge of another process to a thread's process.
     pub(super) fn learn_base(&mut self, host: HostId, base: &Base) {
         let at = self.process_at(host);
-        let (host, answer) = (&mut self.processes[at].host, &mut self.answer);
-        answer.tell(|done| done.learned.extend(base.points().filter(|point| !host.base().covers(*point))));
-        host.learn_base(base);
+        learn_base(&mut self.processes[at].host, base, &mut self.asked);
     }
 
     /// Returns `true` if everything to come, in any stream, comes after a point: there is one process, and it knows
@@ -493,14 +401,11 @@ impl Timeline {
 
     /// Opens a chain for a party that is not a stream: see [`ChainIndices::open`](order::ChainIndices::open).
     pub(super) fn open_chain(&mut self) -> (ChainIndex, Seq) {
-        let (chain, seq) = self.streams.chain_indices.open(|_| false);
-        self.answer.tell(|done| done.opened.push(Point { chain, seq: seq + 1 }));
-        (chain, seq)
+        self.streams.chain_indices.open(|_| false)
     }
 
     /// Closes a chain from [`open_chain`](Self::open_chain).
     pub(super) fn close_chain(&mut self, last: Point) {
-        self.answer.tell(|done| done.closed.push(last));
         self.streams.chain_indices.close(last);
     }
 
@@ -513,6 +418,12 @@ impl Timeline {
     pub(super) fn entries(&self) -> usize {
         self.stream_indices.len() + self.streams.chain_indices.len()
     }
+}
+
+/// Gives earlier knowledge of another process to the threads of a process.
+fn learn_base(host: &mut Host, base: &Base, asked: &mut Asked) {
+    asked.tell(|effects| effects.learned.extend(base.points().filter(|point| !host.base().covers(*point))));
+    host.learn_base(base);
 }
 
 /// The last few items. A new one overwrites the oldest.
@@ -537,12 +448,6 @@ impl<T, const N: usize> Ring<T, N> {
             self.items[self.next] = item;
         }
         self.next = (self.next + 1) % N;
-    }
-
-    /// Returns the newest item.
-    pub(super) fn last_mut(&mut self) -> Option<&mut T> {
-        let newest = self.next.checked_sub(1).unwrap_or(N - 1);
-        self.items.get_mut(newest)
     }
 
     /// Returns the items from the oldest to the newest.

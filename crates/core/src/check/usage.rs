@@ -4,18 +4,15 @@
 //! after. If so, it takes its point and becomes part of the history. Knows streams, threads and lifetimes. Work of
 //! captured streams goes to `captures.rs`.
 
-use std::collections::BTreeMap;
-
 use smallvec::SmallVec;
 
-use super::answer::{Begun, Ended};
 use super::checker::{Call, Checker, Refused, Step};
 use super::finding::{Finding, Subject};
 use super::graph_state::User;
-use super::lives::{Found, Life, LifeId, Named, Source};
+use super::lives::{Found, LifeId, Named, Source};
 use super::timeline::StreamIndex;
 use crate::graph::Work;
-use crate::ids::{ChainIndex, Point, PoolId, Seq, StreamId};
+use crate::ids::{ChainIndex, Point, PoolId, StreamId};
 use crate::life::{Kind, Site, Use};
 use crate::op::{Access, Act, Memory, Name, Names, Op, Part, Space, Trust, What, aliased_with, find_aliased};
 use crate::order::{Knows, Learns};
@@ -82,7 +79,6 @@ impl Checker {
     fn born(&mut self, memory: Memory, born: Use, bytes: u64, name: Option<Name>, source: Source) -> LifeId {
         let life = self.lives.begin(memory, born, bytes, name, source);
         self.lives.name(memory, Named::Life(life));
-        self.time.answer.tell(|done| done.begun.push(Begun { memory, point: born.point }));
         life
     }
 
@@ -111,7 +107,7 @@ impl Checker {
         if self.graphs.is_captured(stream) {
             return self.captured_work(call, stream_index, Work::Kernel, accesses, trust, name);
         }
-        if self.time.answer.is_wanted() || !self.repeat(call, stream_index, accesses) {
+        if !self.repeat(call, stream_index, accesses) {
             self.launch_anew(call, stream_index, accesses, trust)?;
         }
         self.time.done(stream_index, "launched", call.op.place);
@@ -164,11 +160,7 @@ impl Checker {
             self.refuse_overlap(call, self.site(call, stream_index, Act::Write), named, subject)?;
         }
         let is_one = accesses.len() < 2;
-        let is_asked = self.time.answer.is_wanted();
-        let may_repeat = trust == Trust::None && !is_asked && accesses.iter().all(|access| may_repeat(access, is_one));
-        if is_asked {
-            self.time.begin(stream_index);
-        }
+        let may_repeat = trust == Trust::None && accesses.iter().all(|access| may_repeat(access, is_one));
         let (point, id, op) = self.submit_work(stream_index);
         for (access, target) in accesses.iter().zip(&targets) {
             let new = Use { point, site: Site { act: access.act, stream: id, op, place: call.op.place } };
@@ -288,15 +280,7 @@ impl Checker {
     #[inline]
     fn add_use(&mut self, target: Target, access: Access, new: Use, stream_index: StreamIndex) {
         let import = target.is_lease.then_some(access.memory);
-        match self.time.answer.is_wanted() {
-            true => {
-                let mut changes = std::mem::take(self.time.answer.changes());
-                let (chain, new) = (&self.time.at(stream_index).chain, (new, access.part));
-                self.lives.add_provisional(target.life, import, new, chain, &mut changes);
-                *self.time.answer.changes() = changes;
-            }
-            false => self.lives.add_use(target.life, import, new, access.part, &self.time.at(stream_index).chain),
-        }
+        self.lives.add_use(target.life, import, new, access.part, &self.time.at(stream_index).chain);
         let life = self.lives.at_mut(target.life);
         if (life.history.len() > life.settle_at || life.history.is_due()) && !life.is_exportable() {
             let time = &self.time;
@@ -433,7 +417,6 @@ impl Checker {
     /// Ends a lifetime. If a launch began it, the instance learns of the end.
     pub(super) fn end(&mut self, id: LifeId, by: Use) {
         let Some(life) = self.lives.end(id, by) else { return };
-        self.time.answer.tell(|done| done.ended.push(ended(&life, by.point)));
         if let Source::Launch(exec, alloc) = life.source {
             self.output_freed(exec, alloc, life.freed_by(by));
         }
@@ -453,18 +436,4 @@ impl Checker {
         debug_assert!(leaks.iter().all(|leak| leak.kind == Kind::Leak));
         self.more.append(&mut leaks);
     }
-}
-
-/// Returns a lifetime that ended at a point, with the points after which its memory is free. If the free is at a point
-/// of a stream, that is the only one, because it comes after everything that was done. A lifetime that is freed
-/// immediately, dropped, or released by the last process that held it ends after all points of its history.
-#[cold]
-pub(super) fn ended(life: &Life, by: Point) -> Ended {
-    let mut newest = BTreeMap::<ChainIndex, Seq>::new();
-    let history = life.history.points().filter(|_| by == ALWAYS || life.is_dropped);
-    for Point { chain, seq } in history.chain([by]).filter(|point| point.seq > 0) {
-        let known = newest.entry(chain).or_default();
-        *known = seq.max(*known);
-    }
-    Ended { memory: life.memory, after: newest.into_iter().map(|(chain, seq)| Point { chain, seq }).collect() }
 }

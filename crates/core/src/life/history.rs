@@ -58,14 +58,6 @@ pub struct History<D: Done = Use> {
     parts: Option<Box<Parts<D>>>,
 }
 
-/// A use that another one replaced: its bytes, and its index among the uses of the same bytes.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct Replaced<D: Done = Use> {
-    used: D,
-    part: Part,
-    place: usize,
-}
-
 impl<D: Done> History<D> {
     /// Makes a lifetime that begins at `born`.
     #[inline]
@@ -149,45 +141,15 @@ impl<D: Done> History<D> {
     /// Adds a use and drops the uses that it stands for.
     #[inline]
     pub fn add(&mut self, new: D, part: Part, is_before: impl Fn(&D) -> bool) {
-        self.add_replacing(new, part, is_before, |_| ());
-    }
-
-    /// As [`add`](Self::add). `replaced` gets the uses that the new one replaces.
-    #[inline]
-    pub(crate) fn add_replacing(
-        &mut self,
-        new: D,
-        part: Part,
-        is_before: impl Fn(&D) -> bool,
-        mut replaced: impl FnMut(Replaced<D>),
-    ) {
-        let mut replaced = |part, place, used| replaced(Replaced { used, part, place });
         match part.is_whole() && self.is_whole() {
-            true => self.whole.add(new, is_before, |place, used| replaced(part, place, used)),
-            false => self.change(part, |segment, uses| {
-                uses.add(new, &is_before, |place, used| replaced(segment, place, used));
-            }),
+            true => self.whole.add(new, is_before),
+            false => self.change(part, |uses| uses.add(new, &is_before)),
         }
-    }
-
-    /// Replaces the allocation's point, and returns the one before.
-    pub(crate) fn replace_born(&mut self, born: D) -> D {
-        std::mem::replace(&mut self.born, born)
-    }
-
-    /// Removes a use. The uses that it replaced must then be [put back](Self::put_back), the last one first.
-    pub(crate) fn remove(&mut self, old: &D, part: Part) {
-        self.change(part, |_, uses| uses.remove(old));
-    }
-
-    /// Puts back a use that another one replaced.
-    pub(crate) fn put_back(&mut self, Replaced { used, part, place }: Replaced<D>) {
-        self.change(part, |_, uses| uses.put_back(place, used));
     }
 
     /// Adds a use without looking for those that it stands for.
     pub fn push(&mut self, new: D, part: Part) {
-        self.change(part, |_, uses| uses.push(new));
+        self.change(part, |uses| uses.push(new));
     }
 
     /// Returns `true` if the bytes are in parts, and settling them would cost no more than was done since the last
@@ -203,9 +165,9 @@ impl<D: Done> History<D> {
         self.parts.is_none() || self.whole.is_empty()
     }
 
-    fn change(&mut self, part: Part, mut change: impl FnMut(Part, &mut Uses<D>)) {
+    fn change(&mut self, part: Part, mut change: impl FnMut(&mut Uses<D>)) {
         if part.is_whole() && self.is_whole() {
-            return change(part, &mut self.whole);
+            return change(&mut self.whole);
         }
         let whole = || Box::new(Parts::new(std::mem::replace(&mut self.whole, Uses::new())));
         let mut parts = self.parts.take().unwrap_or_else(whole);
@@ -253,7 +215,7 @@ impl History {
     /// The bytes are not in parts.
     pub(crate) fn repeat(&mut self, new: Use) {
         let is_same = |known: &Use| known.point.chain == new.point.chain && known.site.act == new.site.act;
-        self.change(Part::WHOLE, |_, uses| uses.replace(new, is_same));
+        self.change(Part::WHOLE, |uses| uses.replace(new, is_same));
     }
 
     /// Adds something that a free must come after, independent of who did it and what that party knew. What the same
@@ -265,7 +227,7 @@ impl History {
             _ => true,
         };
         let is_before = |known: &Use| known.point.chain == new.point.chain && known.point.seq <= new.point.seq;
-        self.change(Part::WHOLE, |_, uses| {
+        self.change(Part::WHOLE, |uses| {
             uses.retain(|known| !(is_before(known) && outweighs(known)));
             uses.push(new);
         });
@@ -280,7 +242,7 @@ impl History {
 
     /// Drops the uses that all streams come after: no later operation can be unordered with them.
     pub fn settle(&mut self, is_settled: impl Fn(Point) -> bool) {
-        self.change(Part::WHOLE, |_, uses| uses.retain(|known| !is_settled(known.point)));
+        self.change(Part::WHOLE, |uses| uses.retain(|known| !is_settled(known.point)));
         self.parts.iter_mut().for_each(|parts| parts.changed = 0);
     }
 
@@ -358,15 +320,11 @@ impl<D: Done> Parts<D> {
     }
 
     /// Changes the uses of a part, segment by segment.
-    fn change(&mut self, part: Part, mut change: impl FnMut(Part, &mut Uses<D>)) {
+    fn change(&mut self, part: Part, mut change: impl FnMut(&mut Uses<D>)) {
         self.divide(part.from());
         self.divide(part.to());
-        let mut segments = self.segments.range_mut(part.from()..part.to()).peekable();
-        while let Some((from, uses)) = segments.next() {
-            let to = segments.peek().map_or(part.to(), |next| *next.0);
-            if let Some(segment) = Part::new(*from, to) {
-                change(segment, uses);
-            }
+        for (_, uses) in self.segments.range_mut(part.from()..part.to()) {
+            change(uses);
             self.changed += 1;
         }
         self.join(part);
@@ -562,12 +520,12 @@ mod tests {
     #[test]
     fn a_part_has_its_own_uses() {
         let mut parts = Parts::new(of(&[by(1)]));
-        parts.change(part(100, 200), |_, uses| uses.push(by(2)));
+        parts.change(part(100, 200), |uses| uses.push(by(2)));
         assert_eq!(seqs(&parts, 0, 100), [1]);
         assert_eq!(seqs(&parts, 99, 101), [1, 1, 2]);
         assert_eq!(seqs(&parts, 150, 151), [1, 2]);
         assert_eq!(seqs(&parts, 200, u64::MAX), [1]);
-        parts.change(part(150, 250), |_, uses| uses.push(by(3)));
+        parts.change(part(150, 250), |uses| uses.push(by(3)));
         assert_eq!(seqs(&parts, 140, 150), [1, 2]);
         assert_eq!(seqs(&parts, 150, 200), [1, 2, 3]);
         assert_eq!(seqs(&parts, 200, 250), [1, 3]);
@@ -578,10 +536,10 @@ mod tests {
     fn neighbours_with_the_same_uses_are_one() {
         let mut parts = Parts::new(Uses::new());
         for from in [0, 10, 30, 20] {
-            parts.change(part(from, from + 10), |_, uses| uses.push(by(1)));
+            parts.change(part(from, from + 10), |uses| uses.push(by(1)));
         }
         assert_eq!(parts.segments.keys().copied().collect::<Vec<_>>(), [0, 40]);
-        parts.change(Part::WHOLE, |_, uses| *uses = of(&[by(2)]));
+        parts.change(Part::WHOLE, |uses| *uses = of(&[by(2)]));
         assert_eq!(parts.segments.len(), 1);
         assert_eq!(parts.into_whole().all(), [by(2)]);
     }

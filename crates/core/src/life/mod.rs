@@ -15,7 +15,6 @@ mod kind;
 mod site;
 mod uses;
 
-pub(crate) use history::Replaced;
 pub use history::{Fault, History};
 pub use kind::Kind;
 pub use site::{Site, Use};

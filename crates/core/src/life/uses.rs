@@ -63,21 +63,19 @@ impl<D: Done> Uses<D> {
     }
 
     /// Adds a use and drops the uses that come before it and that it stands for: what comes after the new use comes
-    /// after those. `replaced` gets each dropped use, in the order of the list, with its index after the removal of
-    /// the ones before it.
+    /// after those.
     #[inline]
-    pub(super) fn add(&mut self, new: D, is_before: impl Fn(&D) -> bool, mut replaced: impl FnMut(usize, D)) {
+    pub(super) fn add(&mut self, new: D, is_before: impl Fn(&D) -> bool) {
         let is_write = new.act() == Act::Write;
         let from = if is_write { 0 } else { self.writes as usize };
         match &mut self.list[from..] {
             // Nearly always there is just one use, and the new one replaces it.
             [only] if is_before(only) => {
-                replaced(from, *only);
                 *only = new;
                 self.writes = if is_write { 1 } else { self.writes };
             }
             _ => {
-                self.drop_before(from, is_before, replaced);
+                self.drop_before(from, is_before);
                 self.push(new);
             }
         }
@@ -86,14 +84,11 @@ impl<D: Done> Uses<D> {
     }
 
     /// Drops the uses from the index `from` on for which `is_before` holds.
-    fn drop_before(&mut self, from: usize, is_before: impl Fn(&D) -> bool, mut replaced: impl FnMut(usize, D)) {
+    fn drop_before(&mut self, from: usize, is_before: impl Fn(&D) -> bool) {
         let (mut to, mut writes) = (from, self.writes);
         for at in from..self.list.len() {
             match is_before(&self.list[at]) {
-                true => {
-                    replaced(to, self.list[at]);
-                    writes -= u32::from(at < self.writes as usize);
-                }
+                true => writes -= u32::from(at < self.writes as usize),
                 false => {
                     self.list[to] = self.list[at];
                     to += 1;
@@ -102,26 +97,6 @@ impl<D: Done> Uses<D> {
         }
         self.list.truncate(to);
         self.writes = writes;
-    }
-
-    /// Drops a use, if it is there.
-    pub(super) fn remove(&mut self, old: &D) {
-        if let Some(at) = self.list.iter().position(|known| known == old) {
-            self.writes -= u32::from(at < self.writes as usize);
-            self.list.remove(at);
-        }
-    }
-
-    /// Inserts a use at an index that [`add`](Self::add) handed out, or as near to it as possible.
-    pub(super) fn put_back(&mut self, at: usize, old: D) {
-        let writes = self.writes as usize;
-        match old.act() == Act::Write {
-            true => {
-                self.list.insert(at.min(writes), old);
-                self.writes += 1;
-            }
-            false => self.list.insert(at.clamp(writes, self.list.len()), old),
-        }
     }
 
     /// Replaces a use with the same kind of access for which `is_same` holds, or adds the new one if there is none.

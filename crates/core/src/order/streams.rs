@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::default_streams::{Standing, Ties, after, before};
+use super::default_streams::{Ties, after, before};
 use super::{Base, Chain, ChainIndices, Host, Snapshot};
 use crate::ids::{ChainIndex, Point};
 use crate::op::StreamRole;
@@ -34,21 +34,6 @@ pub struct Stream<T> {
     is_noted: bool,
     /// The owner's data.
     pub kept: T,
-    /// The snapshot before its last operation, while that operation may still be withdrawn. Until then no other
-    /// stream or host comes after the operation.
-    before: Option<Snapshot>,
-}
-
-impl<T> Stream<T> {
-    /// Returns what others may come after: all its work except an operation that may still be withdrawn.
-    pub fn end(&self) -> Snapshot {
-        self.before.clone().unwrap_or_else(|| self.chain.snapshot())
-    }
-
-    /// Returns `true` if the point belongs to the operation that may still be withdrawn.
-    pub fn may_withdraw(&self, point: Point) -> bool {
-        self.before.as_ref().is_some_and(|before| point.chain == before.point().chain && point.seq > before.point().seq)
-    }
 }
 
 #[derive(Debug)]
@@ -97,8 +82,7 @@ impl<T> Streams<T> {
             self.streams.push(None);
             self.streams.len() - 1
         });
-        self.streams[stream_index] =
-            Some(Stream { chain, role, home, kept, followed: 0, is_noted: false, before: None });
+        self.streams[stream_index] = Some(Stream { chain, role, home, kept, followed: 0, is_noted: false });
         stream_index
     }
 
@@ -144,40 +128,12 @@ impl<T> Streams<T> {
         let Ok(()) = before(stream.role.standing(), &mut Entering { streams: self, stream_index, on_wait });
     }
 
-    /// Marks the next operation of a stream as one that may be withdrawn, until [`confirm`](Self::confirm) or
-    /// [`withdraw`](Self::withdraw).
-    pub fn begin(&mut self, stream_index: StreamIndex) {
-        if let Some(stream) = self.get_mut(stream_index) {
-            stream.before = Some(stream.chain.snapshot());
-        }
-    }
-
-    /// Confirms the operation that might have been withdrawn. Does nothing if there is none.
-    #[inline]
-    pub fn confirm(&mut self, stream_index: StreamIndex) {
-        if let Some(stream) = self.get_mut(stream_index)
-            && stream.before.take().is_some()
-        {
-            self.leave(stream_index);
-        }
-    }
-
-    /// Withdraws the operation: it was not done. The stream keeps its position.
-    pub fn withdraw(&mut self, stream_index: StreamIndex) {
-        if let Some(stream) = self.get_mut(stream_index) {
-            stream.before = None;
-        }
-    }
-
     /// Runs after every operation of a stream: if it is the legacy default stream, blocking streams come after this
-    /// operation, once it cannot be withdrawn.
+    /// operation.
     #[inline]
     pub fn leave(&mut self, stream_index: StreamIndex) {
         let Some(Some(stream)) = self.streams.get(stream_index) else { return };
-        let standing = stream.role.standing();
-        if standing != Standing::Barrier || stream.before.is_none() {
-            after(standing, &mut Entering { streams: self, stream_index, on_wait: |_| () });
-        }
+        after(stream.role.standing(), &mut Entering { streams: self, stream_index, on_wait: |_| () });
     }
 
     /// Returns what has completed once a stream has: its own work, and what its next operation would come after.
@@ -185,7 +141,7 @@ impl<T> Streams<T> {
         let Some(stream) = self.get(stream_index) else { return Vec::new() };
         let mut ends = Ends { streams: self, home: &self.homes[stream.home], ends: Vec::new() };
         let Ok(()) = before(stream.role.standing(), &mut ends);
-        ends.ends.push(stream.end());
+        ends.ends.push(stream.chain.snapshot());
         ends.ends
     }
 
@@ -248,11 +204,8 @@ impl<T, F: FnMut(Point)> Ties for Entering<'_, T, F> {
         let mut before: Vec<_> = ends.into_values().collect();
         for noted in noted {
             if let Some(stream) = &mut self.streams.streams[noted] {
-                before.push(stream.end());
-                stream.is_noted = stream.before.is_some();
-                if stream.is_noted {
-                    self.streams.homes[stream.home].noted.push(noted);
-                }
+                before.push(stream.chain.snapshot());
+                stream.is_noted = false;
             }
         }
         for end in &before {
@@ -292,7 +245,8 @@ impl<T> Ties for Ends<'_, T> {
 
     fn gather(&mut self) -> Result<(), Infallible> {
         let noted = self.home.noted.iter().filter_map(|stream_index| self.streams.get(*stream_index));
-        self.ends.extend(noted.map(Stream::end).chain(self.home.noted_ends.values().cloned()));
+        let live = noted.map(|stream| stream.chain.snapshot());
+        self.ends.extend(live.chain(self.home.noted_ends.values().cloned()));
         Ok(())
     }
 

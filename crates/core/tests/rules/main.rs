@@ -1,5 +1,6 @@
 //! The rules of checks, graphs and pools, case by case and against plain searches.
 
+mod check_effects;
 mod check_flat;
 mod check_hostile;
 mod check_repeated;

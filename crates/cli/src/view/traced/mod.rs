@@ -10,7 +10,7 @@ mod read;
 
 use std::collections::HashMap;
 
-use millpond_core::check::{Checker, Done, Finding, Reason, Settings};
+use millpond_core::check::{Checker, Effects, Finding, Settings};
 use millpond_core::ids::{AllocId, ExecId, GraphId, StreamId};
 use millpond_core::op::{Act, Memory, Name, Names, Op, Place, What};
 use millpond_core::plan::Holes;
@@ -113,10 +113,10 @@ impl Builder {
     }
 
     fn step(&mut self, op: &Op, names: &Names) {
-        let (done, is_done) = self.judge(op, names);
+        let (effects, is_done) = self.checker.check_with_effects(op, names, &mut self.found);
         self.operations += 1;
-        self.order.prepare(op, &done);
-        let node = done.captured.as_ref().and_then(|captured| Some((captured, self.captured(&op.what)?)));
+        self.order.prepare(op, &effects);
+        let node = effects.captured.as_ref().and_then(|captured| Some((captured, self.captured(&op.what)?)));
         match node {
             // Captured memory begins to live at the launches of its graph.
             Some((to, (node, name))) => self.node((op, names), (to.graph, &to.after), &node, name, is_done),
@@ -127,7 +127,7 @@ impl Builder {
         }
         let kind = order::kind_of(&op.what).or_else(|| (!self.found.is_empty()).then_some(OperationKind::Other));
         if let Some(kind) = kind {
-            self.place_operation((op, names), kind, &done, is_done);
+            self.place_operation((op, names), kind, &effects, is_done);
         }
         if !self.found.is_empty() {
             self.mark(true);
@@ -136,40 +136,25 @@ impl Builder {
         self.scene.steps += u64::from(kind.is_some());
     }
 
-    /// Checks an operation. Returns its effects, and `true` if it is done.
-    fn judge(&mut self, op: &Op, names: &Names) -> (Done, bool) {
-        let (mut done, is_done) = match self.checker.step_done(op, names) {
-            Ok(done) => (done, true),
-            Err(refusal) => {
-                if let Reason::Finding(finding) = refusal.reason {
-                    self.found.push(*finding);
-                }
-                (refusal.done, false)
-            }
-        };
-        self.found.append(&mut done.findings);
-        (done, is_done)
-    }
-
     /// Places an operation on its lane.
-    fn place_operation(&mut self, (op, names): (&Op, &Names), kind: OperationKind, done: &Done, is_done: bool) {
+    fn place_operation(&mut self, (op, names): (&Op, &Names), kind: OperationKind, effects: &Effects, is_done: bool) {
         self.is_too_long |= self.scene.steps >= OPERATIONS_MAX;
         if self.is_too_long {
             return;
         }
         let stream = order::stream_of(&op.what);
-        let captured = done.captured.as_ref().filter(|_| stream.is_some()).map(|captured| captured.graph);
+        let captured = effects.captured.as_ref().filter(|_| stream.is_some()).map(|captured| captured.graph);
         let graph = self.graph_of(&op.what).or(captured);
         let operation = Operation {
             lane: self.order.lane(op),
             kind,
             label: self.label(op, names, graph),
             site: self.place(op.place, names),
-            number: if is_done && stream.is_some() { done.number } else { 0 },
+            number: if is_done && stream.is_some() { effects.number } else { 0 },
             graph: graph.map_or(0, |graph| graph.0.saturating_add(1)),
             is_refused: !is_done,
         };
-        self.order.push(op, operation, done);
+        self.order.push(op, operation, effects);
     }
 
     /// Returns the label of an operation: its statement, or else a word or two.

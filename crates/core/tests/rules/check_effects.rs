@@ -1,6 +1,6 @@
-//! The things that an operation names, known or new: the events that it waits for and records, and its capture.
+//! The effects of an operation: what it waits for, the events that it names, known or new, and its capture.
 
-use millpond_core::check::{Captured, Checker, Done, Reason, Settings};
+use millpond_core::check::{Captured, Checker, Effects, Settings};
 use millpond_core::ids::{DeviceId, EventId, ExecId, GraphId, HostId, NodeId, PoolId, StreamId};
 use millpond_core::op::{
     Access, Act, CaptureMode, EventKind, Memory, Names, NodeOp, Op, Place, StreamRole, Trust, What,
@@ -23,21 +23,15 @@ impl Asked {
     }
 
     /// Returns the effects of an operation, and `true` if it is right.
-    fn step(&mut self, what: What) -> (Done, bool) {
+    fn step(&mut self, what: What) -> (Effects, bool) {
         let op = Op { host: HostId(0), place: Place::Unknown, what };
-        match self.0.step_done(&op, &self.1) {
-            Ok(done) => (done, true),
-            Err(refusal) => {
-                assert!(!matches!(refusal.reason, Reason::AskAgain(_)), "no launch may be withdrawn");
-                (refusal.done, false)
-            }
-        }
+        self.0.check_with_effects(&op, &self.1, &mut Vec::new())
     }
 
-    fn done(&mut self, what: What) -> Done {
-        let (done, is_done) = self.step(what);
-        assert!(is_done, "{done:?}");
-        done
+    fn done(&mut self, what: What) -> Effects {
+        let (effects, is_done) = self.step(what);
+        assert!(is_done, "{effects:?}");
+        effects
     }
 }
 
@@ -69,12 +63,12 @@ fn waits_name_their_events_whether_or_not_they_are_news() {
     let point = asked.done(alloc(LEFT, 0)).point;
     assert_eq!(asked.done(record(LEFT)).recorded, [EVENT]);
     let (first, again) = (asked.done(wait(RIGHT)), asked.done(wait(RIGHT)));
-    assert_eq!((first.awaited, first.waits.len()), (vec![(EVENT, point)], 1));
-    assert_eq!((again.awaited, again.waits.len()), (vec![(EVENT, point)], 0));
+    assert_eq!((first.awaited, first.waits), (vec![(EVENT, point)], Vec::from_iter(point)));
+    assert_eq!((again.awaited, again.waits), (vec![(EVENT, point)], vec![]));
     let (first, again) = (What::EventSynchronize { event: EVENT }, What::EventQuery { event: EVENT, is_over: true });
     let (first, again) = (asked.done(first), asked.done(again));
-    assert_eq!((first.awaited, first.learned.len()), (vec![(EVENT, point)], 1));
-    assert_eq!((again.awaited, again.learned.len()), (vec![(EVENT, point)], 0));
+    assert_eq!((first.awaited, first.learned), (vec![(EVENT, point)], Vec::from_iter(point)));
+    assert_eq!((again.awaited, again.learned), (vec![(EVENT, point)], vec![]));
     let no = asked.done(What::EventQuery { event: EVENT, is_over: false });
     assert_eq!(no.awaited, []);
 }
@@ -92,6 +86,7 @@ fn a_launch_names_the_events_of_its_nodes() {
     asked.done(record(LEFT));
     let launched = asked.done(What::GraphLaunch { exec, stream: RIGHT });
     assert_eq!((launched.awaited, launched.recorded), (vec![(EVENT, point)], vec![other]));
+    assert_eq!(launched.waits, [], "a node waits");
     let waited = asked.done(What::EventWait { event: other, stream: LEFT, external: false });
     assert_eq!(waited.awaited.len(), 1, "the event stands for the launch's record");
 }
@@ -104,32 +99,26 @@ fn work_of_a_capture_names_its_graph_and_the_nodes_before_it() {
     let mode = CaptureMode::Relaxed;
     asked.done(What::CaptureBegin { stream: LEFT, graph: GRAPH, mode, symbolic: false });
     let first = asked.done(alloc(LEFT, 0));
-    assert_eq!((first.captured, first.node, first.point), (captured(&[]), Some(NodeId(0)), None));
+    assert_eq!((first.captured, first.point), (captured(&[]), None));
     assert_eq!(asked.done(write(LEFT, 0)).captured, captured(&[0]));
     assert_eq!(asked.done(record(LEFT)).recorded, [EVENT]);
     let joined = asked.done(wait(RIGHT));
     assert_eq!((joined.captured, joined.awaited), (captured(&[1]), vec![(EVENT, None)]));
     assert_eq!(asked.done(write(RIGHT, 0)).captured, captured(&[1]));
-    let dropped = asked.done(What::Drop { memory: memory(0) });
-    assert_eq!((dropped.captured, dropped.node), (captured(&[2]), Some(NodeId(3))));
+    assert_eq!(asked.done(What::Drop { memory: memory(0) }).captured, captured(&[2]));
     let (refused, is_done) = asked.step(write(LEFT, 7));
-    assert_eq!((refused.captured, refused.node, is_done), (captured(&[1]), None, false), "where it would have been");
+    assert_eq!((refused.captured, is_done), (captured(&[1]), false), "where it would have been");
 }
 
-/// The memory of a graph launch begins and ends at once, and findings are those of a check.
 #[test]
-fn a_launch_is_done_at_once() {
+fn launches_of_an_instance_wait_for_each_other() {
     let mut asked = Asked::new();
     let exec = ExecId(0);
     asked.done(What::GraphCreate { graph: GRAPH, symbolic: false });
-    let node = Box::new(NodeOp::Alloc { memory: memory(0), bytes: 64 });
-    asked.done(What::GraphNode { graph: GRAPH, node, after: Default::default(), name: None });
-    asked.done(What::Instantiate { graph: GRAPH, exec, auto_free_on_launch: true });
+    asked.done(What::Instantiate { graph: GRAPH, exec, auto_free_on_launch: false });
     let first = asked.done(What::GraphLaunch { exec, stream: LEFT });
-    assert_eq!((first.begun.len(), first.ended.len()), (1, 0));
     let second = asked.done(What::GraphLaunch { exec, stream: RIGHT });
-    assert_eq!((second.begun.len(), second.ended.len()), (1, 1), "the output before is freed");
-    assert_eq!(second.waits.len(), 1, "launches of an instance come one after the other");
+    assert_eq!((first.waits, second.waits), (vec![], Vec::from_iter(first.point)));
 }
 
 #[test]
