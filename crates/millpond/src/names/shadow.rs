@@ -1,4 +1,4 @@
-//! A checker that is stepped with each operation as the library decides it, and that reports where the two differ.
+//! A checker that checks each operation as the library decides it, and that reports where the two differ.
 //!
 //! For tests, in builds with debug assertions: differences are appended to the file that `MILLPOND_SHADOW` names.
 //! Each thread that opens devices has its own checker for them. Later differences may follow from the first one, so
