@@ -53,8 +53,7 @@ def shown(found):
         lines.append(f"  {side['verb']:<10} {side['who'] + op:<23} {_place(side)}".rstrip())
         lines += [f"    at {frame}" for frame in side.get("stack", [])]
     lines += [f"  = note: {note}" for note in found["notes"]]
-    if found["help"]:
-        lines.append(f"  = help: {found['help']}")
+    lines += [f"  = help: {help}" for help in (found["help"], found.get("calls")) if help]
     return "\n".join(lines)
 
 

@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use millpond_core::check::{Checker, Finding, Found, Settings, Side, Suppressions};
+use millpond_core::check::{Act, Checker, Finding, Found, Settings, Side, Suppressions};
 use millpond_core::ids::StreamId;
 use millpond_core::op::{Names, Op, Place};
 use rustc_hash::FxHashMap;
@@ -17,7 +17,7 @@ use crate::handles::Handles;
 use crate::index::Index;
 use crate::place::Places;
 use crate::place::launches::Launches;
-use crate::{interface, kernel_name, report};
+use crate::{interface, report};
 
 /// At most this many different findings are printed. Further ones are counted as one.
 const SAID_MAX: usize = 1000;
@@ -141,12 +141,15 @@ impl About<'_> {
     /// of their places.
     fn describe(&mut self, finding: &Finding, numbers: &[Option<u32>]) -> Found {
         let mut found = Found::new(finding);
-        for (side, number) in found.sides_mut().zip(numbers) {
+        found.sentence = with_places(&found.sentence, self.places);
+        found.help = with_places(&found.help, self.places);
+        for ((side, number), of) in found.sides_mut().zip(numbers).zip(sides(finding)) {
             let at = side.file.as_deref().zip(side.line);
             side.function = at.and_then(|(file, line)| self.places.function(file, line)).map(str::to_owned);
             let Some(number) = *number else { continue };
-            let kernel = self.launches.at(number).and_then(|name| self.names.text(name));
-            side.kernel = kernel.map(|name| kernel_name::readable(name));
+            let is_use = matches!(of.act, Some(Act::Read | Act::Write));
+            let kernel = self.launches.at(number).filter(|_| is_use).and_then(|name| self.names.text(name));
+            side.kernel = kernel.map(|name| name.to_string());
             side.stack = self.places.frames(number);
         }
         // The numbers of a finding in a graph are the graph's, not the index's.
@@ -208,7 +211,7 @@ fn place(finding: &mut Finding, places: &mut Places) {
     }
 }
 
-/// Replaces the places in a note, which has them as `line N`.
+/// Replaces the places in a text, which has them as `line N`.
 fn with_places(note: &str, places: &mut Places) -> String {
     let mut text = String::new();
     let mut rest = note;
@@ -235,7 +238,7 @@ fn shown(finding: &Finding, found: &Found) -> String {
     let mut text = format!("millpond: error[{}]: {}\n", found.kind, found.sentence);
     for (side, more) in sides(finding).zip(found.sides()) {
         let function = more.function.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
-        let kernel = more.kernel.as_ref().map(|name| format!(", kernel {}", kernel_name::short(name)));
+        let kernel = more.kernel.as_ref().map(|name| format!(", kernel {name}"));
         let _ = writeln!(text, "  {side}{function}{}", kernel.unwrap_or_default());
         more.stack.iter().for_each(|frame| text.extend(["    at ", frame, "\n"]));
     }

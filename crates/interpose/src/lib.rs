@@ -11,10 +11,11 @@
 //! | `entry` | the entries of calls, the real functions, the calls that are passed on and counted |
 //! | `mapping` | what the system knows of an address |
 //! | `ask` | questions to the real library |
+//! | `kernel_name` | names of kernels for people |
 //! | `python` | the line of Python that a thread runs |
 //! | `place`, `index`, `handles` | the places of calls; the allocation at an address; numbers for handles |
 //! | `arguments` | the addresses of known memory among a kernel's arguments |
-//! | `kernel_name`, `interface` | names of kernels for people; help as calls of PyTorch, CuPy, CUDA |
+//! | `interface` | help as calls of PyTorch, CuPy, CUDA |
 //! | `report`, `judge`, `own_file`, `sink` | the report to the command; the checker; a trace's file; the sink |
 //! | `signals` | how a process ends, is replaced, and forks |
 //! | `once` | a value that is made once, in programs that fork |

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::entry::thunk::Entered;
+use crate::kernel_name;
 use crate::python::{Line, Python};
 
 /// The source position of a return address.
@@ -56,8 +57,9 @@ struct Stack {
 pub(crate) struct Places {
     numbers: FxHashMap<usize, u32>,
     sites: Vec<Site>,
-    /// `true` for return addresses in CUDA libraries.
+    /// `true` for return addresses in CUDA libraries, and in the functions of kernels.
     libraries: FxHashMap<usize, bool>,
+    stubs: Stubs,
     /// The frames of CUDA libraries that were unwound, by return address.
     frames: FxHashMap<usize, Frame>,
     /// The last call that the program itself made.
@@ -115,6 +117,37 @@ fn is_cuda(pc: usize) -> bool {
         is_found |= symbol.name().and_then(|name| name.as_str()).is_some_and(is_runtime);
     });
     is_found
+}
+
+/// The functions that nvcc puts between a launch `kernel<<<...>>>()` and the runtime: a helper of its headers, for each
+/// kernel a function whose name begins so and ends with the kernel's, and one that has the kernel's name.
+const HELPER: &str = "__cudaLaunchKernel_";
+const STUB: &str = "__device_stub__";
+
+/// The functions of kernels that a program launches by `<<<...>>>`, by their mangled names.
+#[derive(Debug, Default)]
+struct Stubs(FxHashSet<String>);
+
+impl Stubs {
+    /// Returns `true` if the code of a call is one of those functions. Of inlined functions the outermost counts.
+    fn have(&mut self, call: usize) -> bool {
+        let mut is_stub = false;
+        symbols(call, |symbol| is_stub = self.is_one(symbol));
+        is_stub
+    }
+
+    /// Returns `true` if a function is one of those. A kernel's own function is known once its stub was seen, which is
+    /// further in.
+    fn is_one(&mut self, symbol: &backtrace::Symbol) -> bool {
+        let name = symbol.name();
+        let Some(name) = name.as_ref().and_then(backtrace::SymbolName::as_str) else { return false };
+        let plain = kernel_name::readable(name);
+        if let Some(kernel) = plain.strip_prefix(STUB) {
+            self.0.extend([kernel.to_owned(), format!("_{kernel}")]);
+            return true;
+        }
+        plain.starts_with(HELPER) || self.0.contains(name)
+    }
 }
 
 /// Returns the addresses of this thread's stack; an empty range if they are not known.
@@ -291,7 +324,8 @@ impl Places {
 
     /// Returns `true` if an address is a CUDA library's, also one linked into the program.
     fn is_library(&mut self, pc: usize) -> bool {
-        *self.libraries.entry(pc).or_insert_with(|| is_cuda(pc))
+        let Self { libraries, stubs, .. } = self;
+        *libraries.entry(pc).or_insert_with(|| is_cuda(pc) || stubs.have(pc.wrapping_sub(1)))
     }
 
     #[inline]
@@ -317,13 +351,13 @@ impl Places {
         let number = self.sites.get(number as usize)?.stack.as_ref().map_or(number, |stack| stack.place);
         let site = self.sites.get_mut(number as usize)?;
         let pc = site.pc;
-        Some(site.spot.get_or_insert_with(|| resolve(pc)))
+        Some(site.spot.get_or_insert_with(|| resolve(pc, &mut self.stubs)))
     }
 
     /// Forgets the return addresses in code that may be unloaded. Their source positions are looked up first.
     pub(crate) fn forget_code(&mut self, code: &Range<usize>) {
         for site in self.sites.iter_mut().filter(|site| site.spot.is_none() && code.contains(&site.pc)) {
-            site.spot = Some(resolve(site.pc));
+            site.spot = Some(resolve(site.pc, &mut self.stubs));
         }
         self.last = None;
         self.numbers.retain(|pc, _| !code.contains(pc));
@@ -384,12 +418,13 @@ fn symbols(at: usize, see: impl FnMut(&backtrace::Symbol)) {
 }
 
 /// Returns the source position of the call before a return address.
-fn resolve(pc: usize) -> Spot {
+fn resolve(pc: usize, stubs: &mut Stubs) -> Spot {
     let call = pc.wrapping_sub(1);
     let mut spot = Spot::default();
     symbols(call, |symbol| {
         // The innermost of inlined functions comes first.
         if spot.file.is_empty()
+            && !stubs.is_one(symbol)
             && let (Some(file), line @ Some(_)) = (symbol.filename(), symbol.lineno())
         {
             spot.file = file.display().to_string();

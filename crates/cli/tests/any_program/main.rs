@@ -169,6 +169,22 @@ fn places_are_those_above_the_cuda_libraries() {
     }
 }
 
+/// nvcc puts functions between the line of a launch and the runtime: those of a header, and those of the kernel's line.
+#[test]
+fn the_place_of_a_launch_is_its_line() {
+    for (program, mark, function) in [
+        ("syntax", "/* a launch by syntax */", "launched_by_syntax"),
+        ("inlined", "/* an inlined launch */", "launched_inline"),
+    ] {
+        for way in ["by-runtime", "linked"] {
+            let output = run(&["check"], way, &[program]);
+            let said = text(&output.stderr);
+            assert_eq!(kinds(&output), ["free-before-use"], "{said}");
+            assert!(said.contains(&format!("{} ({function})", place_of(mark))), "{way} {program}: {said}");
+        }
+    }
+}
+
 #[test]
 fn code_that_took_the_place_of_other_code_has_its_own_place() {
     let code = "int cuMemFreeAsync(unsigned long long, void *);\n\

@@ -23,6 +23,39 @@ static void freed_while_used(void) {
     MUST(cuMemFreeAsync(a, s)); /* wrong 2 */
 }
 
+/* What nvcc makes of a kernel and its launch `kernel<<<1, 1, 0, stream>>>(at)`: functions between it and the runtime. */
+#define KERNEL(how, helper, stub, kernel)                                                                             \
+    how static void helper(CUdeviceptr at, CUstream stream) {                                                         \
+        int count = BYTES;                                                                                            \
+        void *params[] = {&at, &count};                                                                               \
+        MUST(cuLaunchKernel(touch, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));                                       \
+    }                                                                                                                 \
+    how static void stub(CUdeviceptr at, CUstream stream) {                                                           \
+        helper(at, stream);                                                                                           \
+        __asm__ volatile("");                                                                                         \
+    }                                                                                                                 \
+    how void kernel(CUdeviceptr at, CUstream stream) {                                                                \
+        stub(at, stream);                                                                                             \
+        __asm__ volatile("");                                                                                         \
+    }
+KERNEL(__attribute__((noinline)), _ZL25__cudaLaunchKernel_helperm, _ZL23__device_stub__Z5touchmm, _Z5touchm)
+KERNEL(__attribute__((always_inline)) inline, _ZL25__cudaLaunchKernel_helperi, _ZL23__device_stub__Z5touchii, _Z5touchi)
+void _Z5touchi(CUdeviceptr at, CUstream stream);
+
+static void launched_by_syntax(void) {
+    CUdeviceptr a = alloc(s);
+    hand_over(s, t);
+    _Z5touchm(a, t); /* a launch by syntax */
+    MUST(cuMemFreeAsync(a, s));
+}
+
+static void launched_inline(void) {
+    CUdeviceptr a = alloc(s);
+    hand_over(s, t);
+    _Z5touchi(a, t); /* an inlined launch */
+    MUST(cuMemFreeAsync(a, s));
+}
+
 static void freed_elsewhere(void) {
     CUdeviceptr a = alloc(s);
     launch(a, s);
@@ -529,7 +562,7 @@ int main(int count, char **names) {
     const struct {
         const char *name;
         void (*run)(void);
-    } all[] = {{"1", use_unordered}, {"2", freed_while_used}, {"3", freed_elsewhere}, {"4", graph_free_not_after},
+    } all[] = {{"1", use_unordered}, {"2", freed_while_used}, {"syntax", launched_by_syntax}, {"inlined", launched_inline}, {"3", freed_elsewhere}, {"4", graph_free_not_after},
                {"5", graph_use_not_after}, {"6", graph_output_elsewhere}, {"7", graph_auto_free},
                {"8", use_after_free}, {"9", right}, {"filled-in-part", filled_in_part}, {"filled", filled}, {"right-graph", right_graph}, {"right-capture", right_capture}, {"two-devices", two_devices},
                {"wrong-capture", wrong_capture}, {"copies", copies}, {"double-free", double_free},

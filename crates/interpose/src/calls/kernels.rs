@@ -12,6 +12,7 @@ use super::list;
 use crate::abi::*;
 use crate::arguments::{Accesses, BUFFERED, Kernel, Known, Stale};
 use crate::ask;
+use crate::kernel_name;
 use crate::session::{At, Session};
 
 impl Session {
@@ -134,7 +135,7 @@ impl Session {
     #[cold]
     fn ask_params(&mut self, function: Function) -> u32 {
         let text = ask::name_of(function);
-        let name = text.as_ref().map(|text| self.names.intern(text));
+        let name = text.as_ref().map(|text| self.names.intern(&kernel_name::short(&kernel_name::readable(text))));
         let bytes = ask::params_of(function);
         self.kernels.add(function, Kernel::new(name, text.as_deref().unwrap_or_default(), bytes.as_deref()))
     }
