@@ -81,6 +81,8 @@ fn command() -> Command {
         .env("LD_LIBRARY_PATH", &*PLACE)
         .env("MILLPOND_CUDA_LIBRARY", library)
         .env("FAKECUDA_FORKS", "1")
+        // Otherwise a thread of the driver may map its heap where device memory was freed just before.
+        .env("MALLOC_ARENA_MAX", "1")
         .env("FAKECUDA_REUSED_HANDLES", "1");
     command
 }
