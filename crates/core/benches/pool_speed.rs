@@ -1,11 +1,12 @@
 //! Time of the pool's own work, without a driver: pairs, random replacement, many holes.
 //!
 //! `cargo bench -p millpond-core --bench pool_speed -- [cache|pairs|holes|replacement|random]`. Prints nanoseconds per
-//! pair, the least and the median of many short runs. The machine is shared; the least is the cost of the code.
+//! pair, the least and the median of many short runs. The machine is shared; the least is the cost of the code. RMM's
+//! `random_allocations` are run with each slack; *full* is a device that others have filled.
 
 use millpond_core::ids::{BlockId, ChainIndex, Point, Seq};
 use millpond_core::order::{Completed, Knows, Learns};
-use millpond_core::pool::{Freed, Grant, Pool, PoolConfig, Step, StreamCache};
+use millpond_core::pool::{DeviceRoom, Freed, Grant, Pool, PoolConfig, Slack, Step, StreamCache};
 use millpond_core::units::{GIB, KIB, MIB, Range};
 use std::time::Instant;
 
@@ -48,17 +49,27 @@ impl Random {
     }
 }
 
+/// The bytes of an H200.
+const DEVICE: u64 = 139 * GIB;
+
 struct Bench {
     pool: Pool,
     who: One,
+    /// The bytes of the device that others use.
+    others: u64,
     priced_ns: u64,
+    calls: u64,
     grown: u64,
 }
 
 impl Bench {
     fn new() -> Self {
-        let pool = Pool::new(PoolConfig::default(), Range::new(1 << 40, 4096 * GIB));
-        Self { pool, who: One(0), priced_ns: 0, grown: 0 }
+        Self::with(Slack::Adaptive, 0)
+    }
+
+    fn with(slack: Slack, others: u64) -> Self {
+        let pool = Pool::new(PoolConfig { slack, ..PoolConfig::default() }, Range::new(1 << 40, 4096 * GIB));
+        Self { pool, who: One(0), others, priced_ns: 0, calls: 0, grown: 0 }
     }
 
     fn alloc(&mut self, bytes: u64) -> BlockId {
@@ -76,6 +87,12 @@ impl Bench {
             return grant;
         }
         self.grown += 1;
+        if self.pool.asks_room() {
+            self.priced_ns += 5_000;
+            self.calls += 1;
+            let free = DEVICE.saturating_sub(self.pool.reserved() + self.others);
+            self.pool.see_room(Some(DeviceRoom { free, total: DEVICE }));
+        }
         let grant = self.pool.grow(bytes, &self.who, &self.who, 0).expect("there is no limit");
         while let Some(step) = self.pool.next_step() {
             self.priced_ns += match step {
@@ -84,6 +101,7 @@ impl Bench {
                 Step::Unmap { .. } => 19_000,
                 Step::Destroy { bytes, .. } => 9_000 + 280 * (bytes / MIB),
             };
+            self.calls += 1;
             self.pool.applied();
         }
         grant
@@ -190,12 +208,13 @@ fn choose(random: &mut Random) {
 }
 
 /// RMM's `random_allocations` with its parameters, 2 N steps over at most 16 000 MiB: the price of a step's driver
-/// calls, and the ratio.
-fn random_allocations(count: u64, most: u64) {
+/// calls, the time of its own work, and the ratio.
+fn random_allocations(count: u64, most: u64, slack: Slack, others: u64) {
     let mut random = Random(0x1234_5678_9ABC_DEF1);
-    let mut bench = Bench::new();
+    let mut bench = Bench::with(slack, others);
     let mut live: Vec<(BlockId, u64)> = Vec::new();
     let (mut bytes, mut peak, mut made) = (0, 0, 0);
+    let start = Instant::now();
     for _ in 0..2 * count {
         let size = (1 + random.next() % most) * MIB;
         let (chance, index) = (random.next() % 100, random.next() % count);
@@ -209,10 +228,16 @@ fn random_allocations(count: u64, most: u64) {
             bench.free(block);
         }
     }
+    let host_ns = start.elapsed().as_nanos() as f64;
+    let a_step = |sum: f64| sum / (2 * count) as f64;
     println!(
-        "random_allocations {count} x {most} MiB: ratio {:.4}, driver calls {:.0} ns a step, {} growths",
+        "random_allocations {count} x {most} MiB, {slack:?}{}: ratio {:.4}, a step: driver calls {:.0} ns ({:.4} \
+         calls), host {:.0} ns; {} growths",
+        if others > 0 { ", full" } else { "" },
         bench.pool.reserved_high() as f64 / peak as f64,
-        bench.priced_ns as f64 / (2 * count) as f64,
+        a_step(bench.priced_ns as f64),
+        a_step(bench.calls as f64),
+        a_step(host_ns),
         bench.grown,
     );
 }
@@ -237,7 +262,11 @@ fn main() {
     }
     if "random".contains(&wanted) {
         for count in [1_000, 10_000] {
-            [1, 64, 1024].into_iter().for_each(|most| random_allocations(count, most));
+            for most in [1, 64, 1024] {
+                random_allocations(count, most, Slack::Adaptive, 0);
+                random_allocations(count, most, Slack::Pressure, 0);
+                random_allocations(count, most, Slack::Pressure, DEVICE - 20 * GIB);
+            }
         }
     }
 }

@@ -1,24 +1,30 @@
 //! The footprint of recorded programs in the pool, and the cost of its driver calls.
 //!
-//! `cargo bench -p millpond-core --bench pool_traces -- [--slack adaptive,0.01,...] [--passes N] FILE...`
+//! `cargo bench -p millpond-core --bench pool_traces -- [--slack adaptive,pressure,0.01,...] [--device TIMES]
+//! [--passes N] FILE...`
 //!
 //! A file is gzipped: JSON lines as in PyTorch's memory history (`["a", id, bytes, stream, us]` and `["f", id, stream,
 //! us]` after a header), or lines `a <id> <bytes>` and `f <id>`. Each file is played several times. What is live at the
 //! end of a pass is freed there, and the host synchronises. All work completes at once. Prints one row for each file
 //! and slack, with values of the first pass and of the later ones: peak reserved over peak requested, the highest of
-//! all later passes; the price of the driver calls, and the moves, on average of the later passes.
+//! all later passes; the price of the driver calls, and the moves, on average of the later passes. The device has
+//! 139 GiB, or with `--device` so many times the trace's peak; a trace that does not fit has a row that says so.
 
 mod replay;
 mod trace;
 
 use millpond_core::pool::Slack;
+use millpond_core::units::GIB;
 use replay::{Outcome, replay};
 use std::process::ExitCode;
 use trace::Trace;
 
+/// The bytes of an H200.
+const DEVICE: u64 = 139 * GIB;
+
 fn main() -> ExitCode {
     let mut slacks = vec![Slack::Adaptive];
-    let mut passes = 5;
+    let (mut passes, mut times) = (5, None);
     let mut files = Vec::new();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -26,7 +32,11 @@ fn main() -> ExitCode {
             "--bench" => {}
             "--slack" => match arguments.next().as_deref().map(parse_slacks) {
                 Some(Some(list)) => slacks = list,
-                _ => return refuse("--slack takes a list of numbers and `adaptive`"),
+                _ => return refuse("--slack takes a list of numbers, `adaptive` and `pressure`"),
+            },
+            "--device" => match arguments.next().map(|number| number.parse()) {
+                Some(Ok(number)) => times = Some(number),
+                _ => return refuse("--device takes a multiple of the trace's peak"),
             },
             "--passes" => match arguments.next().map(|number| number.parse()) {
                 Some(Ok(number)) if number > 1 => passes = number,
@@ -49,8 +59,12 @@ fn main() -> ExitCode {
             Ok(trace) => trace,
             Err(reason) => return refuse(&format!("{file}: {reason}")),
         };
+        let device = times.map_or(DEVICE, |times: f64| (trace.peak() as f64 * times) as u64);
         for &slack in &slacks {
-            row(&trace, slack, &replay(&trace, slack, passes));
+            match replay(&trace, slack, device, passes) {
+                Some(passes) => row(&trace, slack, &passes),
+                None => println!("| {} | {} | out of memory |", trace.name, name(slack)),
+            }
         }
     }
     ExitCode::SUCCESS
@@ -64,9 +78,18 @@ fn refuse(reason: &str) -> ExitCode {
 fn parse_slacks(list: &str) -> Option<Vec<Slack>> {
     let one = |word: &str| match word {
         "adaptive" => Some(Slack::Adaptive),
+        "pressure" => Some(Slack::Pressure),
         number => number.parse().ok().map(Slack::Fixed),
     };
     list.split(',').map(one).collect()
+}
+
+fn name(slack: Slack) -> String {
+    match slack {
+        Slack::Adaptive => "adaptive".into(),
+        Slack::Pressure => "pressure".into(),
+        Slack::Fixed(slack) => format!("{slack}"),
+    }
 }
 
 fn row(trace: &Trace, slack: Slack, passes: &[Outcome]) {
@@ -81,13 +104,10 @@ fn row(trace: &Trace, slack: Slack, passes: &[Outcome]) {
         Some(seconds) => format!("{:.2} %", priced_ns as f64 / 1e7 / seconds),
         None => "-".into(),
     };
-    let slack = match slack {
-        Slack::Adaptive => "adaptive".into(),
-        Slack::Fixed(slack) => format!("{slack}"),
-    };
     println!(
-        "| {} | {slack} | {:.0} | {:.4} / {:.4} | {:.0} | {:.1} / {:.1} | {share} | {} / {} | {:.0} |",
+        "| {} | {} | {:.0} | {:.4} / {:.4} | {:.0} | {:.1} / {:.1} | {share} | {} / {} | {:.0} |",
         trace.name,
+        name(slack),
         mib(one.peak_requested),
         ratio(one),
         ratio(highest),

@@ -3,9 +3,12 @@
 use crate::trace::{Event, Trace};
 use millpond_core::ids::{BlockId, ChainIndex, Point};
 use millpond_core::order::{Completed, Knows};
-use millpond_core::pool::{Freed, Grant, Pool, PoolConfig, Slack, Step, StreamCache};
+use millpond_core::pool::{DeviceRoom, Freed, Grant, Pool, PoolConfig, Slack, Step, StreamCache};
 use millpond_core::units::{GIB, MIB, Range};
 use std::time::Instant;
+
+/// The price of asking for the device's memory.
+const INFO_NS: u64 = 5_000;
 
 /// The needs of one pass.
 #[derive(Default)]
@@ -51,6 +54,8 @@ impl Completed for AllOver {
 
 struct Replay {
     pool: Pool,
+    /// The bytes of the device, which this pool uses alone.
+    device: u64,
     streams: Vec<Stream>,
     /// Block, rounded and requested bytes of each live allocation.
     live: Vec<Option<(BlockId, u64, u64)>>,
@@ -58,12 +63,13 @@ struct Replay {
     outcome: Outcome,
 }
 
-/// Plays a trace `passes` times.
-pub(crate) fn replay(trace: &Trace, slack: Slack, passes: usize) -> Vec<Outcome> {
+/// Plays a trace `passes` times on a device with so many bytes. Returns `None` if it runs out of memory.
+pub(crate) fn replay(trace: &Trace, slack: Slack, device: u64, passes: usize) -> Option<Vec<Outcome>> {
     let config = PoolConfig { slack, release_threshold: u64::MAX, ..PoolConfig::default() };
     let stream = |chain| Stream { chain: ChainIndex(chain), seq: 0, cache: StreamCache::new() };
     let mut replay = Replay {
         pool: Pool::new(config, Range::new(1 << 40, 4096 * GIB)),
+        device,
         streams: (0..trace.streams).map(stream).collect(),
         live: (0..trace.allocations).map(|_| None).collect(),
         requested: 0,
@@ -73,14 +79,14 @@ pub(crate) fn replay(trace: &Trace, slack: Slack, passes: usize) -> Vec<Outcome>
 }
 
 impl Replay {
-    fn pass(&mut self, trace: &Trace) -> Outcome {
+    fn pass(&mut self, trace: &Trace) -> Option<Outcome> {
         self.pool.reset_reserved_high();
         let start = Instant::now();
         for &event in &trace.events {
             match event {
                 Event::Alloc { id, bytes, stream } => {
                     let rounded = self.pool.rounded(bytes).expect("a request fits the range");
-                    let block = self.alloc(rounded, stream as usize);
+                    let block = self.alloc(rounded, stream as usize)?;
                     self.requested += bytes;
                     self.outcome.peak_requested = self.outcome.peak_requested.max(self.requested);
                     self.live[id] = Some((block, rounded, bytes));
@@ -97,21 +103,21 @@ impl Replay {
         self.synchronize();
         self.pool.audit().expect("the pool is whole after a pass");
         self.outcome.peak_reserved = self.pool.reserved_high();
-        std::mem::take(&mut self.outcome)
+        Some(std::mem::take(&mut self.outcome))
     }
 
-    fn alloc(&mut self, rounded: u64, stream: usize) -> BlockId {
+    fn alloc(&mut self, rounded: u64, stream: usize) -> Option<BlockId> {
         let who = &mut self.streams[stream];
         who.seq += 1;
         if let Some(put) = who.cache.take(rounded) {
-            return put.block;
+            return Some(put.block);
         }
         for put in who.cache.drain() {
             self.pool.free(put.block, Freed::after(put.freed));
         }
         match self.pool.fit(rounded, who) {
-            Ok(grant) => grant.block,
-            Err(_) => self.shortage(rounded, stream).block,
+            Ok(grant) => Some(grant.block),
+            Err(_) => Some(self.shortage(rounded, stream)?.block),
         }
     }
 
@@ -134,24 +140,41 @@ impl Replay {
         }
     }
 
-    fn take_steps(&mut self) {
+    /// Takes the steps. Returns `false` if the device has no memory for one of them.
+    fn take_steps(&mut self) -> bool {
         while let Some(step) = self.pool.next_step() {
+            if let Step::Create { bytes, .. } = step
+                && self.pool.reserved() + bytes > self.device
+            {
+                self.pool.failed();
+                return false;
+            }
             self.price(step);
             self.pool.applied();
         }
+        true
     }
 
     #[cold]
-    fn shortage(&mut self, rounded: u64, stream: usize) -> Grant {
+    fn shortage(&mut self, rounded: u64, stream: usize) -> Option<Grant> {
         self.drain();
         self.pool.retire(&AllOver);
-        let who = &self.streams[stream];
-        if let Ok(grant) = self.pool.fit(rounded, who) {
-            return grant;
+        for refusals in 0.. {
+            let who = &self.streams[stream];
+            if let Ok(grant) = self.pool.fit(rounded, who) {
+                return Some(grant);
+            }
+            if self.pool.asks_room() {
+                self.outcome.priced_ns += INFO_NS;
+                let free = self.device - self.pool.reserved();
+                self.pool.see_room(Some(DeviceRoom { free, total: self.device }));
+            }
+            let grant = self.pool.grow(rounded, who, &AllOver, refusals).ok()?;
+            if self.take_steps() {
+                return Some(grant);
+            }
         }
-        let grant = self.pool.grow(rounded, who, &AllOver, 0).expect("there is no limit");
-        self.take_steps();
-        grant
+        None
     }
 
     fn free(&mut self, id: usize, stream: usize) {

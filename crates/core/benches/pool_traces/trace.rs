@@ -37,6 +37,23 @@ impl Trace {
         Ok(trace)
     }
 
+    /// Returns the most bytes that are live at one time.
+    pub(crate) fn peak(&self) -> u64 {
+        let mut sizes = vec![0; self.allocations];
+        let (mut live, mut peak) = (0, 0);
+        for event in &self.events {
+            match *event {
+                Event::Alloc { id, bytes, .. } => {
+                    sizes[id] = bytes;
+                    live += bytes;
+                    peak = peak.max(live);
+                }
+                Event::Free { id, .. } => live -= sizes[id],
+            }
+        }
+        peak
+    }
+
     /// `["a",7,512,0,10]` and `a 7 512` give the same words.
     fn add(&mut self, line: &str, ids: &mut HashMap<u64, usize>) -> Option<()> {
         let mut words = line.split([' ', ',', '[', ']', '"']).filter(|word| !word.is_empty());

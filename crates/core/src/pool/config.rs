@@ -11,8 +11,19 @@ pub enum Slack {
     /// As tight as is possible while the cost of moving memory stays small compared with the program's work.
     #[default]
     Adaptive,
+    /// Loose while the device has room, and as [`Adaptive`](Slack::Adaptive) as it fills, by this program or by others.
+    Pressure,
     /// This fraction of the held bytes, at any cost: 0.01 is one per cent.
     Fixed(f64),
+}
+
+/// The memory of a device at one moment, as its driver reports it, whoever uses it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceRoom {
+    /// The bytes that no process uses.
+    pub free: u64,
+    /// All bytes.
+    pub total: u64,
 }
 
 /// The conditions under which memory freed on one stream may serve another. These are CUDA's three attributes of the

@@ -16,7 +16,7 @@ use super::heap::is_past;
 use super::slack::{CREATE_NS, Limits, MAP_NS, MOVE_NS, release_cost};
 use super::steps::Step;
 use super::window::{Search, Segment, Window};
-use super::{Exhausted, Frontier, Grant, Pool};
+use super::{DeviceRoom, Exhausted, Frontier, Grant, Pool};
 use crate::ids::{BlockId, ChunkId};
 use crate::order::{Completed, Knows};
 use crate::units::{Range, round_down, round_up};
@@ -83,6 +83,19 @@ impl Pool {
             }
         }
         Err(self.exhausted(bytes))
+    }
+
+    /// Returns `true` if the pool wants to know, before it grows, how much memory the device has
+    /// ([`see_room`](Self::see_room)).
+    pub fn asks_room(&self) -> bool {
+        self.budget.asks_room()
+    }
+
+    /// Reports the device's memory, or that its driver does not know it. The report counts until the next one.
+    pub fn see_room(&mut self, device: Option<DeviceRoom>) {
+        let (limit, reserved) = (self.limit(), self.space.reserved());
+        let limited = DeviceRoom { free: limit.saturating_sub(reserved), total: limit };
+        self.budget.see_room(reserved, device, Some(limited).filter(|_| self.config.max_bytes > 0));
     }
 
     fn window(&self, bytes: u64, who: &impl Knows, reach: Reach) -> Option<Window> {

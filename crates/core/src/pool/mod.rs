@@ -43,7 +43,7 @@ mod trim;
 mod window;
 
 pub use cache::StreamCache;
-pub use config::{Exhausted, Grant, PoolConfig, ReusePolicy, Shortage, Slack};
+pub use config::{DeviceRoom, Exhausted, Grant, PoolConfig, ReusePolicy, Shortage, Slack};
 pub use freed::Freed;
 pub use frontier::Frontier;
 pub use locate::{Located, Neighbour};

@@ -9,6 +9,10 @@
 //! latter is at most 48 granules (96 MiB). So a small pool may use more in proportion to its size than a large one,
 //! because a driver call costs the same in both.
 //!
+//! With *pressure* slack the limit in the BOUND is that of the adaptive slack or, while the pool is loose (below),
+//! R + F - T / 2, if that is more. R bytes were reserved, and F of the device's T bytes were free, when the caller last
+//! reported how full the device is.
+//!
 //! A chunk is *over* when the pool knows that all frees on it have completed and no older mapping of it is left. (If
 //! a block was merged with a later one, the later frees count.) Chunks that are idle but not over are used, too, if
 //! their frees precede the request and they fit; at most 256 chunks that cannot be used are passed by. A chunk that
@@ -27,6 +31,18 @@
 //! takes its measured cost. Beyond the loose limit, chunks are used regardless of cost. So a program that needs
 //! little moving stays tight, and one that would have to move all the time uses a little more memory instead.
 //!
+//! *Pressure* slack knows how full the device is. The caller reports that before the pool grows. The pool is *loose*
+//! from 60 % of the device free on, until less than 50 % is free. While it is loose, growth until half of the device is
+//! left needs no reason: idle chunks are neither moved nor given back, and free blocks stay whole. Everything beyond
+//! follows the adaptive rules, and so does the pool while it is not loose or nobody knows how full the device is. The
+//! limit of a pool counts as a device that only this pool uses, and there must be room on both. A loose pool gets
+//! chunks of its requests' sizes, or a third of the held bytes (32 MiB at least) if that is more and at most 2 % of the
+//! room: few calls create it. Its chunks become as small as those of other pools before the room is used up, because
+//! from then on what one block pins counts (docs/slack.md).
+//!
+//! Whatever the slack: if the system refuses memory, or the limit does, all idle chunks are used, at any cost, before a
+//! request fails.
+//!
 //! *Chunks.* A driver call costs about the same for any size of chunk, but one block pins a whole chunk. So a large
 //! request gets chunks of its own size: the free of its block makes them idle. Small requests, of which many share a
 //! chunk, get chunks that are a small fraction of what is held. And no chunk is larger than the room below the loose
@@ -34,7 +50,7 @@
 //!
 //! Depends on costs and sums; on neither blocks nor chunks.
 
-use super::{PoolConfig, Slack};
+use super::{DeviceRoom, PoolConfig, Slack};
 use crate::units::{MIB, round_down, round_up};
 
 /// The cost of a call in nanoseconds, whatever the size of the chunk.
@@ -61,6 +77,13 @@ const CHUNK_PART: u64 = 512;
 const LARGE_GRANULES: u64 = 4;
 const LARGE_CHUNK_GRANULES: u64 = 16;
 
+/// Pressure slack: the free part of the device in per cent from which on a pool is loose, and below which it is tight.
+const LOOSE_FROM: u64 = 60;
+const TIGHT_BELOW: u64 = 50;
+/// The chunks of a loose pool: the held bytes divided by the first, and at most the room divided by the second.
+const ROOMY_PART: u64 = 3;
+const ROOM_PART: u64 = 50;
+
 /// Returns the cost of unmapping and destroying a chunk.
 pub(super) fn release_cost(bytes: u64) -> u64 {
     UNMAP_NS + DESTROY_NS + DESTROY_NS_PER_MIB * (bytes / MIB)
@@ -82,6 +105,10 @@ pub(super) struct Budget {
     granule: u64,
     chunk_max: u64,
     allowance: i64,
+    /// Pressure slack: `true` if the device had room at the last report.
+    is_loose: bool,
+    /// The reserved bytes up to which the pool may grow for no reason since the last report; 0 while it is not loose.
+    roomy: u64,
 }
 
 impl Budget {
@@ -91,7 +118,25 @@ impl Budget {
             granule: config.granularity,
             chunk_max: round_down(config.chunk_bytes_max, config.granularity).max(config.granularity),
             allowance: 0,
+            is_loose: false,
+            roomy: 0,
         }
+    }
+
+    /// Returns `true` if the limits depend on how full the device is.
+    pub(super) fn asks_room(&self) -> bool {
+        self.slack == Slack::Pressure
+    }
+
+    /// Takes a report while `reserved` bytes are reserved: the memory of the device, if its driver knows it, and that
+    /// of the pool's limit, if it has one.
+    pub(super) fn see_room(&mut self, reserved: u64, device: Option<DeviceRoom>, limit: Option<DeviceRoom>) {
+        let part = |room: &DeviceRoom, percent: u64| (u128::from(room.total) * u128::from(percent) / 100) as u64;
+        let percent = if self.is_loose { TIGHT_BELOW } else { LOOSE_FROM };
+        let rooms = || device.iter().chain(&limit);
+        self.is_loose = self.asks_room() && device.is_some() && rooms().all(|room| room.free >= part(room, percent));
+        let spare = rooms().map(|room| room.free.saturating_sub(part(room, TIGHT_BELOW))).min();
+        self.roomy = spare.filter(|_| self.is_loose).map_or(0, |spare| reserved.saturating_add(spare));
     }
 
     /// Adds the allowance of this many requests and frees.
@@ -121,26 +166,29 @@ impl Budget {
     pub(super) fn limits(&self, held: u64) -> Limits {
         let part = |slack: f64| (held as f64 * slack.max(0.0)) as u64;
         let limit = |slack: u64| held.saturating_add(slack).saturating_add(self.granule);
-        match self.slack {
-            Slack::Adaptive => {
+        let Limits { tight, loose } = match self.slack {
+            Slack::Adaptive | Slack::Pressure => {
                 let (tight, looser) = (part(TIGHT), part(LOOSER).min(LOOSER_GRANULES * self.granule));
                 Limits { tight: limit(tight), loose: limit(tight + looser) }
             }
             Slack::Fixed(slack) => Limits { tight: limit(part(slack)), loose: limit(part(slack)) },
-        }
+        };
+        Limits { tight: tight.max(self.roomy), loose: loose.max(self.roomy) }
     }
 
     /// Returns the size of new chunks while `held` bytes are held, for a hole that lacks `lacks` bytes, with `room`
     /// bytes left below the loose limit.
     pub(super) fn chunk_bytes(&self, held: u64, lacks: u64, room: u64) -> u64 {
-        let part = match self.slack {
-            Slack::Adaptive => held / CHUNK_PART,
-            Slack::Fixed(slack) => (held as f64 * slack.clamp(0.0, 1.0) / 8.0) as u64,
+        let large = LARGE_CHUNK_GRANULES * self.granule;
+        let (part, own_max) = match self.slack {
+            Slack::Pressure if self.roomy > 0 => {
+                let part = (held / ROOMY_PART).max(large).min(room / ROOM_PART);
+                (part.max(held / CHUNK_PART), self.chunk_max)
+            }
+            Slack::Adaptive | Slack::Pressure => (held / CHUNK_PART, large),
+            Slack::Fixed(slack) => ((held as f64 * slack.clamp(0.0, 1.0) / 8.0) as u64, large),
         };
-        let own = match lacks >= LARGE_GRANULES * self.granule {
-            true => lacks.min(room).min(LARGE_CHUNK_GRANULES * self.granule),
-            false => 0,
-        };
+        let own = if lacks >= LARGE_GRANULES * self.granule { lacks.min(room).min(own_max) } else { 0 };
         let bytes = round_up(part.max(own), self.granule).unwrap_or(self.chunk_max);
         bytes.clamp(self.granule, self.chunk_max)
     }

@@ -11,3 +11,4 @@ mod graph_exec;
 mod graph_order;
 mod graph_validate;
 mod pool_cases;
+mod pool_pressure;

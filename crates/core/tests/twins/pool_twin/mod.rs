@@ -43,6 +43,18 @@ fn the_tightest_slack() {
     run("the_tightest_slack", |_| Style::new(config(Slack::Fixed(0.0))), 100);
 }
 
+/// Devices with room and without, which others fill and empty, and some that do not say how full they are.
+#[test]
+fn a_device_that_fills() {
+    fn filling(seed: u64) -> Style {
+        let max_bytes = if seed.is_multiple_of(3) { (2 + seed % 8) * 512 * KIB } else { 0 };
+        let config = PoolConfig { max_bytes, ..config(Slack::Pressure) };
+        let device_granules = if seed.is_multiple_of(7) { 0 } else { 16 << (seed % 6) };
+        Style { streams: 1 + seed as u32 % 4, device_granules, ..Style::new(config) }
+    }
+    run("a_device_that_fills", filling, 240);
+}
+
 #[test]
 fn a_limit_on_memory() {
     fn limited(seed: u64) -> PoolConfig {

@@ -4,7 +4,7 @@ use super::device::Device;
 use super::order::Order;
 use fastrand::Rng;
 use millpond_core::ids::{BlockId, Point};
-use millpond_core::pool::{Freed, Frontier, Grant, Located, Pool, PoolConfig, Slack};
+use millpond_core::pool::{DeviceRoom, Freed, Frontier, Grant, Located, Pool, PoolConfig, Slack, Step};
 use millpond_core::units::Range;
 
 /// The kind of a program.
@@ -13,11 +13,13 @@ pub(crate) struct Style {
     pub(crate) streams: u32,
     pub(crate) range_granules: u64,
     pub(crate) fail_percent: u64,
+    /// The granules of the device, of which others use some; 0 for no end of them, and a driver that does not say.
+    pub(crate) device_granules: u64,
 }
 
 impl Style {
     pub(crate) fn new(config: PoolConfig) -> Self {
-        Self { config, streams: 4, range_granules: 1 << 16, fail_percent: 0 }
+        Self { config, streams: 4, range_granules: 1 << 16, fail_percent: 0, device_granules: 0 }
     }
 }
 
@@ -36,6 +38,12 @@ pub(crate) struct Program {
     live: Vec<Live>,
     /// Freed by the program at a point of a stream, but not returned to the pool yet.
     cached: Vec<(Live, Point)>,
+    /// The bytes of the device that others use.
+    others: u64,
+    /// Pressure slack, as the twin finds it: `true` while there is room, and the most that may be reserved for no
+    /// reason since the last report.
+    is_loose: bool,
+    roomy: u64,
 }
 
 impl Program {
@@ -48,6 +56,9 @@ impl Program {
             device: Device { granule, ..Device::default() },
             live: Vec::new(),
             cached: Vec::new(),
+            others: 0,
+            is_loose: false,
+            roomy: 0,
             random: Rng::with_seed(seed),
             style,
         }
@@ -58,6 +69,10 @@ impl Program {
             let stream = self.random.u64(..u64::from(self.style.streams)) as usize;
             if self.random.u64(..100) < 5 {
                 self.uncache();
+            }
+            if self.style.device_granules > 0 && self.random.u64(..100) < 5 {
+                let most = self.style.device_granules * self.device.granule - self.pool.reserved();
+                self.others = self.random.u64(..most + 1);
             }
             match self.random.u64(..100) {
                 0..42 => self.alloc(stream),
@@ -117,9 +132,13 @@ impl Program {
         }
         for refusals in 0.. {
             let before = self.pool.reserved();
+            if self.pool.asks_room() {
+                self.see_room();
+            }
             let who = &self.order.streams[stream];
             let Ok(grant) = self.pool.grow(bytes, who, &self.order.over, refusals) else {
                 assert!(refusals > 0 || self.may_be_refused(bytes), "refused without need");
+                self.check_refused(bytes);
                 return None;
             };
             self.pool.audit().unwrap();
@@ -135,16 +154,55 @@ impl Program {
         None
     }
 
+    /// Tells the pool how full the device is, and applies the rule of `Slack::Pressure` to the same numbers.
+    fn see_room(&mut self) {
+        let (reserved, max_bytes) = (self.pool.reserved(), self.style.config.max_bytes);
+        let Some(free) = self.free_bytes() else {
+            (self.is_loose, self.roomy) = (false, 0);
+            return self.pool.see_room(None);
+        };
+        let total = self.style.device_granules * self.device.granule;
+        self.pool.see_room(Some(DeviceRoom { free, total }));
+        let mut rooms = vec![(free, total)];
+        if max_bytes > 0 {
+            let limit = max_bytes.next_multiple_of(self.device.granule);
+            rooms.push((limit - reserved, limit));
+        }
+        let percent = if self.is_loose { 50 } else { 60 };
+        self.is_loose = rooms.iter().all(|(free, total)| *free >= total * percent / 100);
+        let spare = rooms.iter().map(|(free, total)| free.saturating_sub(total / 2)).min().unwrap();
+        self.roomy = if self.is_loose { reserved + spare } else { 0 };
+    }
+
+    /// The bytes of the device that nobody uses, if it ends anywhere.
+    fn free_bytes(&self) -> Option<u64> {
+        let total = self.style.device_granules * self.device.granule;
+        (total > 0).then(|| total - self.others - self.pool.reserved())
+    }
+
+    /// Before a request is refused, everything that can be moved was moved: what is idle and what the device has left
+    /// are together not enough for it.
+    fn check_refused(&self, bytes: u64) {
+        let Some(mut free) = self.free_bytes().filter(|_| self.style.fail_percent == 0) else { return };
+        let config = &self.style.config;
+        if config.max_bytes > 0 {
+            free = free.min(config.max_bytes.next_multiple_of(self.device.granule) - self.pool.reserved());
+        }
+        let (over, need) = (self.pool.idle_over(), bytes.next_multiple_of(self.device.granule) + self.device.granule);
+        assert!(over + free < need, "{bytes} are refused with {over} to move and {free} to be had");
+    }
+
     fn may_be_refused(&self, bytes: u64) -> bool {
         let config = &self.style.config;
         let range = self.style.range_granules * config.granularity;
-        config.max_bytes != 0 || bytes > range / 64 || self.pool.held() > range / 2
+        config.max_bytes != 0 || self.style.device_granules != 0 || bytes > range / 64 || self.pool.held() > range / 2
     }
 
     /// Takes the steps until one fails. Returns the block that this cancels.
     fn drain_steps(&mut self) -> Option<BlockId> {
         while let Some(step) = self.pool.next_step() {
-            if self.random.u64(..100) < self.style.fail_percent {
+            let lacks = |free| matches!(step, Step::Create { bytes, .. } if bytes > free);
+            if self.random.u64(..100) < self.style.fail_percent || self.free_bytes().is_some_and(lacks) {
                 let cancelled = self.pool.failed();
                 self.pool.audit().unwrap();
                 return cancelled;
@@ -230,16 +288,17 @@ impl Program {
     /// BOUND, with idle chunks as the twin finds them. Without opportunistic reuse, memory that another stream may
     /// still use counts as completed only after a synchronisation.
     fn check_bound(&self, before: u64, granted: Range) {
+        let (held, granule) = (self.pool.held() as f64, self.device.granule as f64);
+        let slack = match self.style.config.slack {
+            Slack::Fixed(slack) => slack * held,
+            Slack::Adaptive | Slack::Pressure => 0.005 * held + (0.03 * held).min(48.0 * granule),
+        };
+        let bound = (held + slack + granule).max(self.roomy as f64);
+        assert!((self.pool.bound() as f64 - bound).abs() <= 2.0, "{} is not {bound}", self.pool.bound());
         let reserved = self.pool.reserved();
         if reserved <= before || reserved <= self.pool.bound() || !self.style.config.reuse.allow_opportunistic {
             return;
         }
-        let (held, granule) = (self.pool.held() as f64, self.device.granule as f64);
-        let slack = match self.style.config.slack {
-            Slack::Fixed(slack) => slack * held,
-            Slack::Adaptive => 0.005 * held + (0.03 * held).min(48.0 * granule),
-        };
-        assert!((self.pool.bound() as f64 - (held + slack + granule)).abs() <= 2.0);
         assert_eq!(self.pool.idle_over(), 0, "grown from {before} to {reserved} past {}", self.pool.bound());
         // To the pool, a free that was merged with a later one has completed when both have. If all have, the pool must
         // know.
