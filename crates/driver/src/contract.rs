@@ -56,6 +56,15 @@ pub struct Properties {
     pub can_protect: bool,
 }
 
+/// The memory of a device at one moment, whoever uses it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MemoryInfo {
+    /// The bytes that chunks can still be made of, if others make none.
+    pub free_bytes: u64,
+    /// All bytes.
+    pub total_bytes: u64,
+}
+
 /// The name of a stream in messages. The owner is asked for it when a message is made, because a stream may get its
 /// name after it is opened.
 #[derive(Clone, Copy)]
@@ -222,6 +231,10 @@ contract! {
 
     /// Returns the properties of the device.
     fn properties(&self) -> Properties;
+
+    /// Returns how full the device is, by this process and others (CUDA: `cuMemGetInfo`), or `None` if it does not say.
+    /// A device with a limit of its own counts that, too. Nothing is promised: others may take memory at any time.
+    fn memory_info(&self) -> Option<MemoryInfo> { None }
 
     /// Reserves `bytes` of virtual addresses, a multiple of the granularity (CUDA: `cuMemAddressReserve`). Costs no
     /// memory. If the process has no such range left, the error is [`DriverError::OutOfAddresses`]: a smaller one may

@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use crate::errors::{failed, unknown};
-use crate::{DriverError, RawChunk, Result};
+use crate::{DriverError, MemoryInfo, RawChunk, Result};
 
 /// The bookkeeping of one device's memory. `B` is the backing of a chunk.
 #[derive(Debug)]
@@ -189,6 +189,11 @@ impl<B> Ledger<B> {
     /// Returns the bytes of all chunks that are kept or whose memory is being returned.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.used_bytes
+    }
+
+    /// Returns the device's total and what is left of it.
+    pub(crate) fn memory_info(&self) -> MemoryInfo {
+        MemoryInfo { free_bytes: self.total_bytes - self.used_bytes, total_bytes: self.total_bytes }
     }
 
     /// Returns the ranges, as first address and size.

@@ -53,8 +53,8 @@ pub use biased_lock::{BiasedLock, BiasedLockGuard};
 pub use calls::{CallCounts, CallKind, Counters};
 pub use checked::{Call, Checked, Violation, WorkCall};
 pub use contract::{
-    Access, CopyKind, Driver, EventHandle, Label, Properties, RawChunk, RawEvent, RawStream, RawTime, StreamFlags,
-    Task, Tie, Work,
+    Access, CopyKind, Driver, EventHandle, Label, MemoryInfo, Properties, RawChunk, RawEvent, RawStream, RawTime,
+    StreamFlags, Task, Tie, Work,
 };
 pub use cuda::{CudaConfig, CudaDriver};
 pub use errors::{DriverError, Result};

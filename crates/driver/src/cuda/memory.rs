@@ -17,7 +17,7 @@ use super::table::ShareTable;
 use crate::errors::failed;
 use crate::ledger::Ledger;
 use crate::locks::{Guard, Leaf, Mutex, lock};
-use crate::{DriverError, PeerAccess, RawChunk, Result};
+use crate::{DriverError, MemoryInfo, PeerAccess, RawChunk, Result};
 
 /// The memory of one device that this driver mapped.
 #[derive(Debug)]
@@ -46,6 +46,20 @@ impl Memory {
         }
         let granularity = granularity as u64;
         Ok(Self { gpu, granularity, shares, ledger: Mutex::new(Ledger::new(granularity, total_bytes)) })
+    }
+
+    /// Returns how full the device is, or its limit, whichever leaves less.
+    pub(super) fn memory_info(&self) -> Option<MemoryInfo> {
+        const CALL: &str = "memory_info";
+        let (mut free, mut total) = (0, 0);
+        {
+            let entered = self.gpu.enter_apart(CALL).ok()?;
+            // SAFETY: the pointers are valid for numbers.
+            let code = unsafe { (entered.table.memory_info)(&raw mut free, &raw mut total) };
+            self.gpu.check(CALL, code).ok()?;
+        }
+        let own = self.lock().memory_info();
+        Some(MemoryInfo { free_bytes: own.free_bytes.min(free as u64), total_bytes: own.total_bytes.min(total as u64) })
     }
 
     pub(super) fn reserve(&self, bytes: u64) -> Result<u64> {

@@ -61,8 +61,8 @@ use crate::locks::{Leaf, Mutex};
 use crate::peers::{keep, let_go};
 use crate::tap::hand_on;
 use crate::{
-    Driver, EventHandle, Fence, HeldMemory, Node, Peer, PeerAccess, Properties, RawChunk, RawEvent, RawExec, RawGraph,
-    RawStream, RawTime, Result, StreamFlags, Work, process,
+    Driver, EventHandle, Fence, HeldMemory, MemoryInfo, Node, Peer, PeerAccess, Properties, RawChunk, RawEvent,
+    RawExec, RawGraph, RawStream, RawTime, Result, StreamFlags, Work, process,
 };
 
 /// The most streams, events and graphs of a device that can exist at once, of each.
@@ -223,6 +223,7 @@ unsafe impl Driver for CudaDriver {
 
     hand_on! {
         memory => {
+            fn memory_info(&self) -> Option<MemoryInfo>;
             fn reserve(&self, bytes: u64) -> Result<u64>;
             unsafe fn unreserve(&self, at: u64, bytes: u64) -> Result<()>;
             fn create(&self, bytes: u64) -> Result<RawChunk>;

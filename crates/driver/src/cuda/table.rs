@@ -76,6 +76,7 @@ table! {
     can_access_peer = cuDeviceCanAccessPeer(*mut c_int, Device, Device);
     synchronize_context = cuCtxSynchronize();
     granularity = cuMemGetAllocationGranularity(*mut usize, *const AllocationProp, c_int);
+    memory_info = cuMemGetInfo_v2(*mut usize, *mut usize);
     reserve = cuMemAddressReserve(*mut Address, usize, usize, Address, u64);
     unreserve = cuMemAddressFree(Address, usize);
     create = cuMemCreate(*mut Allocation, usize, *const AllocationProp, u64);

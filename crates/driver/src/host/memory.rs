@@ -28,7 +28,7 @@ use crate::errors::failed;
 use crate::errors::without::SHARING;
 use crate::ledger::{Ledger, Leftover};
 use crate::locks::{Guard, Leaf, Mutex, lock};
-use crate::{DriverError, RawChunk, Result};
+use crate::{DriverError, MemoryInfo, RawChunk, Result};
 
 /// The memory of a chunk.
 #[derive(Debug)]
@@ -262,6 +262,11 @@ impl Memory {
     /// Returns the bytes of chunks that have a holder.
     pub(super) fn used_bytes(&self) -> u64 {
         self.lock().ledger.used_bytes()
+    }
+
+    /// Returns how full the device is.
+    pub(super) fn memory_info(&self) -> Option<MemoryInfo> {
+        Some(self.lock().ledger.memory_info())
     }
 
     /// Returns the bytes of the machine's memory that chunks occupy because they were touched.

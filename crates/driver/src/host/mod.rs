@@ -36,8 +36,8 @@ use crate::pages::Pages;
 use crate::peers::{Borrowed, keep, let_go};
 use crate::tap::hand_on;
 use crate::{
-    Access, Driver, DriverError, Fence, HeldMemory, Peer, PeerAccess, Properties, RawChunk, RawEvent, RawStream,
-    RawTime, Result, StreamFlags, Work, process,
+    Access, Driver, DriverError, Fence, HeldMemory, MemoryInfo, Peer, PeerAccess, Properties, RawChunk, RawEvent,
+    RawStream, RawTime, Result, StreamFlags, Work, process,
 };
 
 /// The settings of a host device.
@@ -181,6 +181,7 @@ unsafe impl Driver for HostDriver {
 
     hand_on! {
         memory => {
+            fn memory_info(&self) -> Option<MemoryInfo>;
             fn reserve(&self, bytes: u64) -> Result<u64>;
             unsafe fn unreserve(&self, at: u64, bytes: u64) -> Result<()>;
             fn create(&self, bytes: u64) -> Result<RawChunk>;

@@ -88,8 +88,8 @@ macro_rules! conform {
 
             conform!(@memory $kind, $subject => ranges_are_aligned_and_apart, chunks_are_mapped_and_read_back,
                 two_addresses_are_one_memory, a_destroyed_chunk_lives_while_mapped, chunks_of_many_sizes_come_and_go,
-                refused_calls_change_nothing, an_upload_keeps_its_bytes, protection_changes_in_stream_order,
-                host_memory_is_copied_from_and_to);
+                refused_calls_change_nothing, a_device_says_how_full_it_is, an_upload_keeps_its_bytes,
+                protection_changes_in_stream_order, host_memory_is_copied_from_and_to);
             conform!(@sharing $kind, $subject => a_file_is_another_holder_of_the_memory,
                 a_size_that_is_a_lie_is_found_out, only_what_was_made_for_it_is_handed_out,
                 an_event_for_others_is_an_event_like_any);

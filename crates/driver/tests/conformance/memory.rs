@@ -21,6 +21,18 @@ pub(crate) fn ranges_are_aligned_and_apart(subject: &Subject) {
     }
 }
 
+/// Others may take memory of a real device meanwhile, so only what this device took is compared.
+pub(crate) fn a_device_says_how_full_it_is(subject: &Subject) {
+    let (granule, total) = (subject.granule(), subject.driver.properties().total_bytes);
+    let info = || subject.driver.memory_info().expect("every device of ours says it");
+    let before = info();
+    assert!(before.free_bytes <= before.total_bytes && before.total_bytes <= total, "{before:?} of {total}");
+    let chunk = subject.driver.create(64 * granule).unwrap();
+    assert!(info().free_bytes <= total - 64 * granule);
+    subject.driver.destroy(chunk).unwrap();
+    assert_eq!(info().total_bytes, before.total_bytes);
+}
+
 pub(crate) fn chunks_are_mapped_and_read_back(subject: &Subject) {
     let granule = subject.granule();
     let at = subject.driver.reserve(4 * granule).unwrap();

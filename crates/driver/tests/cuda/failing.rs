@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use millpond_driver::cuda::abi::Code;
-use millpond_driver::{CopyKind, CudaDriver, Driver, DriverError, StreamFlags, Tie, Work};
+use millpond_driver::{CopyKind, CudaDriver, Driver, DriverError, MemoryInfo, StreamFlags, Tie, Work};
 
 use crate::{Wishes, driver, finish, memory, run, stream, submit};
 
@@ -35,8 +35,21 @@ fn a_limit_is_kept() {
     assert_eq!(driver.properties().total_bytes, 8 << 20);
     let chunks = [driver.create(6 << 20).unwrap(), driver.create(2 << 20).unwrap()];
     assert!(matches!(driver.create(2 << 20), Err(DriverError::OutOfMemory { .. })));
+    assert_eq!(driver.memory_info(), Some(MemoryInfo { free_bytes: 0, total_bytes: 8 << 20 }));
     driver.destroy(chunks[0]).unwrap();
+    assert_eq!(driver.memory_info().map(|info| info.free_bytes), Some(6 << 20));
     driver.create(4 << 20).unwrap();
+}
+
+/// A device that does not say how full it is does not fail for it.
+#[test]
+fn how_full_it_is_may_be_unknown() {
+    let (driver, wishes) = (driver(), Wishes::new());
+    for code in [999, 31_415] {
+        wishes.fail("cuMemGetInfo", code);
+        assert_eq!(driver.memory_info(), None);
+    }
+    assert!(driver.memory_info().is_some());
 }
 
 /// Every call returns a code that no header has: an error, and the same call succeeds right after.
