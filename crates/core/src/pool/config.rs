@@ -2,7 +2,7 @@
 
 use super::Frontier;
 use crate::ids::BlockId;
-use crate::units::{Bytes, MIB, Range};
+use crate::units::{Bytes, GIB, MIB, Range};
 use std::fmt;
 
 /// The bytes that a pool may reserve beyond the held bytes, not counting chunks that are in use.
@@ -68,7 +68,7 @@ impl Default for PoolConfig {
         Self {
             grain: 512,
             granularity: 2 * MIB,
-            chunk_bytes_max: 512 * MIB,
+            chunk_bytes_max: 2 * GIB,
             slack: Slack::Adaptive,
             reuse: ReusePolicy::default(),
             release_threshold: 0,

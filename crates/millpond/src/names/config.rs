@@ -3,7 +3,7 @@
 
 use millpond_core::op::StreamKind;
 use millpond_core::pool::{ReusePolicy, Slack};
-use millpond_core::units::{MIB, round_up};
+use millpond_core::units::{GIB, round_up};
 use millpond_driver::Schedule;
 
 use crate::names::error::{Invalid, Result};
@@ -140,7 +140,7 @@ pub struct PoolConfig {
     pub reuse: ReusePolicy,
     /// The limit of the reserved bytes beyond those held. Default: adaptive.
     pub slack: Slack,
-    /// The largest size of a physical chunk, in bytes. Default 512 MiB.
+    /// The largest size of a physical chunk, in bytes. Default 2 GiB.
     pub chunk_bytes_max: u64,
     /// Make freed addresses inaccessible, so that a stray access faults instead of reading old data. Blocks are then
     /// multiples of a page and are never cached. For finding bugs, not for speed. Default off.
@@ -165,7 +165,7 @@ impl Default for PoolConfig {
             max_bytes: None,
             reuse: ReusePolicy::default(),
             slack: Slack::default(),
-            chunk_bytes_max: 512 * MIB,
+            chunk_bytes_max: 2 * GIB,
             guard: false,
             shareable: false,
         }
