@@ -138,7 +138,8 @@ pub struct PoolConfig {
     pub max_bytes: Option<u64>,
     /// The conditions under which memory freed on one stream may serve another. Default: always.
     pub reuse: ReusePolicy,
-    /// The limit of the reserved bytes beyond those held. Default: adaptive.
+    /// The limit of the reserved bytes beyond those held. Default: adaptive. [`Slack::Pressure`] is loose
+    /// as long as the device has room.
     pub slack: Slack,
     /// The largest size of a physical chunk, in bytes. Default 2 GiB.
     pub chunk_bytes_max: u64,

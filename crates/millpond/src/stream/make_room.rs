@@ -9,8 +9,8 @@ use std::panic::Location;
 use std::sync::Arc;
 
 use millpond_core::check::Act;
-use millpond_core::pool::{Exhausted, Freed, Grant};
-use millpond_driver::{Access, DriverError};
+use millpond_core::pool::{DeviceRoom, Exhausted, Freed, Grant};
+use millpond_driver::{Access, Driver, DriverError};
 
 use crate::clock::hosts;
 use crate::graph::trim_graph_memory;
@@ -131,7 +131,12 @@ impl StreamShared {
                     // Blocks in caches count as held, too, until `insist` has fetched them.
                     Err(_) => match heap.pool.beyond(bytes, memory, true) {
                         Some(exhausted) => Err(exhausted),
-                        None => heap.pool.grow(bytes, &state.chain, &poll, refusals),
+                        None => {
+                            if heap.pool.asks_room() {
+                                heap.pool.see_room(self.room());
+                            }
+                            heap.pool.grow(bytes, &state.chain, &poll, refusals)
+                        }
                     },
                 }
             };
@@ -167,6 +172,11 @@ impl StreamShared {
                 Err(error) => return Err(error.into()),
             }
         }
+    }
+
+    /// Asks the driver how full the device is.
+    fn room(&self) -> Option<DeviceRoom> {
+        self.context.driver.memory_info().map(|info| DeviceRoom { free: info.free_bytes, total: info.total_bytes })
     }
 
     /// Refuses a request that no returned memory would be enough for, before anything is taken.

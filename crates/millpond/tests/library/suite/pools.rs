@@ -210,6 +210,43 @@ fn settings_that_cannot_be_had_are_refused() {
     });
 }
 
+/// Half of the pool's memory is idle, in pieces that are too small for the next request. While the device has room, the
+/// request gets new memory. Once another pool has taken the room, the pieces are moved.
+#[test]
+fn slack_follows_the_room_of_the_device() {
+    let config = HostConfig::default().memory(false).total_bytes(256 * MIB);
+    for (taken, moves) in [(0, 0), (64, 0), (120, 7)] {
+        let device = Device::host(config.clone()).unwrap();
+        let (stream, other) = (device.stream().unwrap(), device.pool(PoolConfig::default()).unwrap());
+        let pool = device.pool(PoolConfig::default().slack(Slack::Pressure).chunk_bytes_max(2 * MIB)).unwrap();
+        let taken = (taken > 0).then(|| stream.alloc::<u8>(&other, taken * MIB as usize).unwrap());
+        let buffers: Vec<_> = (0..16).map(|_| stream.alloc::<u8>(&pool, 2 * MIB as usize).unwrap()).collect();
+        let (freed, kept): (Vec<_>, Vec<_>) = buffers.into_iter().enumerate().partition(|(number, _)| number % 2 == 0);
+        freed.into_iter().for_each(|(_, buffer)| stream.free(buffer).unwrap());
+        let x = stream.alloc::<u8>(&pool, 16 * MIB as usize).unwrap();
+        assert_eq!(device.driver_calls()[CallKind::Unmap], moves, "{taken:?}");
+        drop((x, kept, taken));
+    }
+}
+
+/// What fits only once everything that is idle was moved is served, also where the pool grew loosely before.
+#[test]
+fn a_full_device_serves_what_can_be_moved_together() {
+    let device = Device::host(HostConfig::default().memory(false).total_bytes(64 * MIB)).unwrap();
+    let (stream, mut kept) = (device.stream().unwrap(), Vec::new());
+    let pool = device.pool(PoolConfig::default().slack(Slack::Pressure).chunk_bytes_max(2 * MIB)).unwrap();
+    let buffers: Vec<_> = (0..32).map(|_| stream.alloc::<u8>(&pool, 2 * MIB as usize).unwrap()).collect();
+    for (number, buffer) in buffers.into_iter().enumerate() {
+        match number % 2 {
+            0 => stream.free(buffer).unwrap(),
+            _ => kept.push(buffer),
+        }
+    }
+    let x = stream.alloc::<u8>(&pool, 32 * MIB as usize).unwrap();
+    assert!(matches!(stream.alloc::<u8>(&pool, 2 * MIB as usize), Err(Error::OutOfMemory(_))));
+    drop((x, kept));
+}
+
 #[test]
 fn the_current_pool_can_be_exchanged() {
     on_every_device(|on| {
