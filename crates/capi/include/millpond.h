@@ -40,6 +40,9 @@
 // cudaGraphInstantiateFlagAutoFreeOnLaunch).
 #define MILLPOND_GRAPH_AUTO_FREE_ON_LAUNCH 1
 
+// For millpond_pool_config: slack that is loose while the device has room, and as little as is cheap as it fills.
+#define MILLPOND_SLACK_PRESSURE -1.0
+
 // The access of a device to a pool's memory, for millpond_pool_set_access: none (CUDA: cudaMemAccessFlagsProtNone).
 #define MILLPOND_ACCESS_NONE 0
 
@@ -197,7 +200,8 @@ typedef struct {
     uint64_t release_threshold;
     // The most bytes to reserve; 0 for no limit.
     uint64_t max_bytes;
-    // The slack: how far reserved bytes may exceed live ones, as a fraction of these; 0 for as little as is cheap.
+    // The slack: how far reserved bytes may exceed live ones, as a fraction of these; 0 for as little as is cheap, or
+    // MILLPOND_SLACK_PRESSURE.
     double slack;
     // Not 0: freed addresses become inaccessible, so that a stray access faults. For finding bugs, not for speed.
     int32_t guard;

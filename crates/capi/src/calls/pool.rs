@@ -8,6 +8,9 @@ use crate::status::{Failure, Result, given, guard, millpond_status, place};
 use crate::tables::device::{DEVICES, millpond_device_t};
 use crate::tables::pool::{POOLS, millpond_pool_t};
 
+/// For millpond_pool_config: slack that is loose while the device has room, and as little as is cheap as it fills.
+pub const MILLPOND_SLACK_PRESSURE: f64 = -1.0;
+
 /// The settings of a pool. Zeros are the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -16,7 +19,8 @@ pub struct millpond_pool_config {
     pub release_threshold: u64,
     /// The most bytes to reserve; 0 for no limit.
     pub max_bytes: u64,
-    /// The slack: how far reserved bytes may exceed live ones, as a fraction of these; 0 for as little as is cheap.
+    /// The slack: how far reserved bytes may exceed live ones, as a fraction of these; 0 for as little as is cheap, or
+    /// MILLPOND_SLACK_PRESSURE.
     pub slack: f64,
     /// Not 0: freed addresses become inaccessible, so that a stray access faults. For finding bugs, not for speed.
     pub guard: i32,
@@ -94,9 +98,11 @@ pub unsafe extern "C" fn millpond_pool_create(
             settings.release_threshold = config.release_threshold;
             settings.max_bytes = Some(config.max_bytes).filter(|bytes| *bytes > 0);
             settings.guard = config.guard != 0;
-            if config.slack != 0.0 {
-                settings.slack = Slack::Fixed(config.slack);
-            }
+            settings.slack = match config.slack {
+                0.0 => Slack::Adaptive,
+                MILLPOND_SLACK_PRESSURE => Slack::Pressure,
+                part => Slack::Fixed(part),
+            };
         }
         *pool = POOLS.insert(entry.device.pool(settings)?)?;
         Ok(())

@@ -3,22 +3,40 @@
 use std::sync::Barrier;
 use std::thread::scope;
 
+use millpond::config::Slack;
+
 use super::*;
 use crate::calls::device::{millpond_device_set_pool, millpond_device_synchronize};
 use crate::calls::memory::{millpond_free_async, millpond_malloc_async};
 use crate::calls::pool::{
-    millpond_pool_attribute, millpond_pool_config, millpond_pool_create, millpond_pool_destroy,
-    millpond_pool_get_attribute, millpond_pool_set_attribute,
+    MILLPOND_SLACK_PRESSURE, millpond_pool_attribute, millpond_pool_config, millpond_pool_create,
+    millpond_pool_destroy, millpond_pool_get_attribute, millpond_pool_set_attribute,
 };
 use crate::tables::device::DEVICES;
-use crate::tables::pool::millpond_pool_t;
+use crate::tables::pool::{POOLS, millpond_pool_t};
 
+use crate::status::millpond_status::MILLPOND_ERROR_INVALID_VALUE;
 use millpond_pool_attribute::*;
 
 fn pool_of(device: millpond_device_t, config: *const millpond_pool_config) -> millpond_pool_t {
     let mut pool = null_mut();
     must(c!(millpond_pool_create(&mut pool, device, config)));
     pool
+}
+
+#[test]
+fn the_slack_is_a_part_or_one_of_two_words() {
+    let device = host_device();
+    let config = |slack| millpond_pool_config { release_threshold: 0, max_bytes: 0, slack, guard: 0 };
+    let words = [(0.0, Slack::Adaptive), (MILLPOND_SLACK_PRESSURE, Slack::Pressure), (0.5, Slack::Fixed(0.5))];
+    for (number, slack) in words {
+        let pool = pool_of(device, &config(number));
+        assert_eq!(POOLS.find(pool).ok().expect("it is there").config().slack, slack);
+        must(c!(millpond_pool_destroy(pool)));
+    }
+    for other in [-0.5, -2.0, f64::NAN] {
+        refused(c!(millpond_pool_create(&mut null_mut(), device, &config(other))), MILLPOND_ERROR_INVALID_VALUE);
+    }
 }
 
 #[test]
