@@ -300,6 +300,7 @@ mod tests {
         let asked = ["x", "--slack", "0.01", "--no-opportunistic", "--release-threshold", "64MiB"];
         let pool = replay(&asked).unwrap().pool.config();
         assert_eq!((pool.slack, pool.release_threshold), (Slack::Fixed(0.01), 64 * MIB));
+        assert_eq!(replay(&["x", "--slack", "pressure"]).unwrap().pool.config().slack, Slack::Pressure);
         assert!(pool.reuse.follow_event_dependencies && !pool.reuse.allow_opportunistic);
         assert!(pool.reuse.allow_internal_dependencies);
         let pool =
@@ -345,6 +346,8 @@ mod tests {
         assert!(replay(&["x", "--jsom"]).unwrap_err().contains("'--json'"));
         assert!(replay(&["x", "--device", "hots"]).unwrap_err().contains("'host'"));
         assert!(replay(&["x", "--slack", "adaptve"]).unwrap_err().contains("did you mean `adaptive`?"));
+        assert!(replay(&["x", "--slack", "presure"]).unwrap_err().contains("did you mean `pressure`?"));
+        assert!(replay(&["x", "--slack", "loose"]).unwrap_err().contains("give `adaptive`, `pressure`, or a part"));
         let error = Args::try_parse_from(["millpond", "reply", "x"]).unwrap_err().to_string();
         assert!(error.contains("'replay'"), "{error}");
     }

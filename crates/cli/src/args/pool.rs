@@ -13,6 +13,7 @@ pub struct Pool {
     /// The part by which reserved memory may exceed live memory
     ///
     /// A fraction, so that 0.01 is one per cent, is kept at any cost. `adaptive` keeps as little as is cheap.
+    /// `pressure` keeps what saves driver calls as long as the device has room: here it always has.
     #[arg(
         long,
         value_name = "PART", allow_negative_numbers = true, default_value = "adaptive",
@@ -56,13 +57,16 @@ impl Pool {
 }
 
 fn parse_slack(text: &str) -> Result<Slack, String> {
-    if text == "adaptive" {
-        return Ok(Slack::Adaptive);
+    const WORDS: [(&str, Slack); 2] = [("adaptive", Slack::Adaptive), ("pressure", Slack::Pressure)];
+    if let Some((_, slack)) = WORDS.iter().find(|(word, _)| *word == text) {
+        return Ok(*slack);
     }
     match text.parse::<f64>() {
         Ok(part) if (0.0..=100.0).contains(&part) => Ok(Slack::Fixed(part)),
         Ok(_) => Err("the part lies between 0 and 100; 0.01 is one per cent".to_owned()),
-        Err(_) if strsim::jaro_winkler(text, "adaptive") > 0.8 => Err("did you mean `adaptive`?".to_owned()),
-        Err(_) => Err("give `adaptive`, or a part such as 0.01 (one per cent)".to_owned()),
+        Err(_) => match WORDS.iter().find(|(word, _)| strsim::jaro_winkler(text, word) > 0.8) {
+            Some((word, _)) => Err(format!("did you mean `{word}`?")),
+            None => Err("give `adaptive`, `pressure`, or a part such as 0.01 (one per cent)".to_owned()),
+        },
     }
 }
