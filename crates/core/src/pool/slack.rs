@@ -9,9 +9,9 @@
 //! latter is at most 48 granules (96 MiB). So a small pool may use more in proportion to its size than a large one,
 //! because a driver call costs the same in both.
 //!
-//! With *pressure* slack the limit in the BOUND is that of the adaptive slack or, while the pool is loose (below),
-//! R + F - T / 2, if that is more. R bytes were reserved, and F of the device's T bytes were free, when the caller last
-//! reported how full the device is.
+//! The *pressure* slack depends on how full the device is. R bytes were reserved, and F of the device's T bytes were
+//! free, when the caller last reported that. The slack is the adaptive one with F / 16 in place of 48 granules, if that
+//! is more. While the pool is loose (below), the right side of the BOUND is R + F - T / 2, if that is more.
 //!
 //! A chunk is *over* when the pool knows that all frees on it have completed and no older mapping of it is left. (If
 //! a block was merged with a later one, the later frees count.) Chunks that are idle but not over are used, too, if
@@ -33,12 +33,10 @@
 //!
 //! *Pressure* slack knows how full the device is. The caller reports that before the pool grows. The pool is *loose*
 //! from 60 % of the device free on, until less than 50 % is free. While it is loose, growth until half of the device is
-//! left needs no reason: idle chunks are neither moved nor given back, and free blocks stay whole. Everything beyond
-//! follows the adaptive rules, and so does the pool while it is not loose or nobody knows how full the device is. The
-//! limit of a pool counts as a device that only this pool uses, and there must be room on both. A loose pool gets
-//! chunks of its requests' sizes, or a third of the held bytes (32 MiB at least) if that is more and at most 2 % of the
-//! room: few calls create it. Its chunks become as small as those of other pools before the room is used up, because
-//! from then on what one block pins counts (docs/slack.md).
+//! left needs no reason: idle chunks are neither moved nor given back, so that no free block loses a part. Everything
+//! beyond follows the adaptive rules with a loose limit that comes closer as the device fills. The limit of a pool
+//! counts as a device that only this pool uses: there must be room on both, and the fuller one counts. Without a report
+//! the slack is adaptive.
 //!
 //! Whatever the slack: if the system refuses memory, or the limit does, all idle chunks are used, at any cost, before a
 //! request fails.
@@ -47,6 +45,10 @@
 //! request gets chunks of its own size: the free of its block makes them idle. Small requests, of which many share a
 //! chunk, get chunks that are a small fraction of what is held. And no chunk is larger than the room below the loose
 //! limit: a pool full of pinned memory grows in small chunks, which can be moved.
+//!
+//! A loose pool gets chunks of its requests' sizes, or of a third of the held bytes if that is more (32 MiB at least,
+//! 2 % of its room at most): few calls create it. They become as small as other pools' chunks before the room is used
+//! up, because what one block pins counts from then on (docs/slack.md).
 //!
 //! Depends on costs and sums; on neither blocks nor chunks.
 
@@ -83,6 +85,9 @@ const TIGHT_BELOW: u64 = 50;
 /// The chunks of a loose pool: the held bytes divided by the first, and at most the room divided by the second.
 const ROOMY_PART: u64 = 3;
 const ROOM_PART: u64 = 50;
+/// What the loose limit adds to the tight one is at most the free memory divided by this, or what it adds with adaptive
+/// slack.
+const FREE_PART: u64 = 16;
 
 /// Returns the cost of unmapping and destroying a chunk.
 pub(super) fn release_cost(bytes: u64) -> u64 {
@@ -109,6 +114,8 @@ pub(super) struct Budget {
     is_loose: bool,
     /// The reserved bytes up to which the pool may grow for no reason since the last report; 0 while it is not loose.
     roomy: u64,
+    /// Pressure slack: the bytes that were free at the last report.
+    free: u64,
 }
 
 impl Budget {
@@ -120,6 +127,7 @@ impl Budget {
             allowance: 0,
             is_loose: false,
             roomy: 0,
+            free: 0,
         }
     }
 
@@ -131,12 +139,20 @@ impl Budget {
     /// Takes a report while `reserved` bytes are reserved: the memory of the device, if its driver knows it, and that
     /// of the pool's limit, if it has one.
     pub(super) fn see_room(&mut self, reserved: u64, device: Option<DeviceRoom>, limit: Option<DeviceRoom>) {
+        (self.roomy, self.free) = (0, 0);
+        let Some(device) = device.filter(|_| self.asks_room()) else {
+            self.is_loose = false;
+            return;
+        };
         let part = |room: &DeviceRoom, percent: u64| (u128::from(room.total) * u128::from(percent) / 100) as u64;
         let percent = if self.is_loose { TIGHT_BELOW } else { LOOSE_FROM };
-        let rooms = || device.iter().chain(&limit);
-        self.is_loose = self.asks_room() && device.is_some() && rooms().all(|room| room.free >= part(room, percent));
-        let spare = rooms().map(|room| room.free.saturating_sub(part(room, TIGHT_BELOW))).min();
-        self.roomy = spare.filter(|_| self.is_loose).map_or(0, |spare| reserved.saturating_add(spare));
+        let rooms = [device, limit.unwrap_or(device)];
+        let [one, other] = rooms.map(|room| room.free.saturating_sub(part(&room, TIGHT_BELOW)));
+        self.is_loose = rooms.iter().all(|room| room.free >= part(room, percent));
+        self.free = rooms[0].free.min(rooms[1].free);
+        if self.is_loose {
+            self.roomy = reserved.saturating_add(one.min(other));
+        }
     }
 
     /// Adds the allowance of this many requests and frees.
@@ -168,7 +184,8 @@ impl Budget {
         let limit = |slack: u64| held.saturating_add(slack).saturating_add(self.granule);
         let Limits { tight, loose } = match self.slack {
             Slack::Adaptive | Slack::Pressure => {
-                let (tight, looser) = (part(TIGHT), part(LOOSER).min(LOOSER_GRANULES * self.granule));
+                let most = (LOOSER_GRANULES * self.granule).max(self.free / FREE_PART);
+                let (tight, looser) = (part(TIGHT), part(LOOSER).min(most));
                 Limits { tight: limit(tight), loose: limit(tight + looser) }
             }
             Slack::Fixed(slack) => Limits { tight: limit(part(slack)), loose: limit(part(slack)) },
@@ -185,7 +202,8 @@ impl Budget {
                 let part = (held / ROOMY_PART).max(large).min(room / ROOM_PART);
                 (part.max(held / CHUNK_PART), self.chunk_max)
             }
-            Slack::Adaptive | Slack::Pressure => (held / CHUNK_PART, large),
+            Slack::Adaptive => (held / CHUNK_PART, large),
+            Slack::Pressure => (held / CHUNK_PART, 2 * large),
             Slack::Fixed(slack) => ((held as f64 * slack.clamp(0.0, 1.0) / 8.0) as u64, large),
         };
         let own = if lacks >= LARGE_GRANULES * self.granule { lacks.min(room).min(own_max) } else { 0 };

@@ -179,6 +179,25 @@ fn the_limit_of_a_pool_counts_as_a_device() {
     assert!(device.pool.reserved() <= before.max(500 * MIB));
 }
 
+/// Between loose and full, what makes moves urgent comes closer: a sixteenth of the free memory, and in the end 96 MiB.
+#[test]
+fn the_limit_comes_closer_as_the_device_fills() {
+    let mut device = Device::new(64 * GIB, PoolConfig { slack: Slack::Pressure, ..PoolConfig::default() });
+    device.others = 40 * GIB;
+    device.alloc(16 * GIB);
+    let mut over = |free: u64| {
+        device.others = device.total - device.pool.reserved() - free * MIB;
+        device.see_room();
+        (device.pool.bound() - device.pool.held() - 2 * MIB) / MIB - 16 * 1024 / 200
+    };
+    assert_eq!([8192, 4096, 2048, 1536, 1024, 0].map(&mut over), [492, 256, 128, 96, 96, 96], "3 % are 492 MiB");
+    device.pool.set_max_bytes(18 * GIB);
+    device.others = 40 * GIB;
+    device.see_room();
+    let bound = device.pool.held() + 2 * MIB + 16 * GIB / 200 + 128 * MIB;
+    assert_eq!(device.pool.bound(), bound, "a sixteenth of what the limit leaves");
+}
+
 /// Idle memory is in pieces of 2 MiB, and the device has none left: a request that fits only once they are moved is
 /// served, and one that is larger than everything that can be moved is refused.
 #[test]

@@ -44,6 +44,8 @@ pub(crate) struct Program {
     /// reason since the last report.
     is_loose: bool,
     roomy: u64,
+    /// The bytes that were free at the last report.
+    free: u64,
 }
 
 impl Program {
@@ -59,6 +61,7 @@ impl Program {
             others: 0,
             is_loose: false,
             roomy: 0,
+            free: 0,
             random: Rng::with_seed(seed),
             style,
         }
@@ -158,7 +161,7 @@ impl Program {
     fn see_room(&mut self) {
         let (reserved, max_bytes) = (self.pool.reserved(), self.style.config.max_bytes);
         let Some(free) = self.free_bytes() else {
-            (self.is_loose, self.roomy) = (false, 0);
+            (self.is_loose, self.roomy, self.free) = (false, 0, 0);
             return self.pool.see_room(None);
         };
         let total = self.style.device_granules * self.device.granule;
@@ -172,6 +175,7 @@ impl Program {
         self.is_loose = rooms.iter().all(|(free, total)| *free >= total * percent / 100);
         let spare = rooms.iter().map(|(free, total)| free.saturating_sub(total / 2)).min().unwrap();
         self.roomy = if self.is_loose { reserved + spare } else { 0 };
+        self.free = rooms.iter().map(|(free, _)| *free).min().unwrap();
     }
 
     /// The bytes of the device that nobody uses, if it ends anywhere.
@@ -291,7 +295,8 @@ impl Program {
         let (held, granule) = (self.pool.held() as f64, self.device.granule as f64);
         let slack = match self.style.config.slack {
             Slack::Fixed(slack) => slack * held,
-            Slack::Adaptive | Slack::Pressure => 0.005 * held + (0.03 * held).min(48.0 * granule),
+            Slack::Adaptive => 0.005 * held + (0.03 * held).min(48.0 * granule),
+            Slack::Pressure => 0.005 * held + (0.03 * held).min((48.0 * granule).max(self.free as f64 / 16.0)),
         };
         let bound = (held + slack + granule).max(self.roomy as f64);
         assert!((self.pool.bound() as f64 - bound).abs() <= 2.0, "{} is not {bound}", self.pool.bound());
