@@ -19,8 +19,9 @@ use std::time::Instant;
 use loops::{keeping, median, pair, timed};
 use malloc::malloc_pair;
 
+use millpond::config::Slack;
 use millpond::graph::{GraphExec, Instantiate};
-use millpond::{Buffer, Device, HostConfig, KIB, MIB, Stream};
+use millpond::{Buffer, Device, HostConfig, KIB, MIB, PoolConfig, Stream};
 use numbers::{Random, in_turns};
 
 const ROUNDS: usize = 7;
@@ -49,7 +50,8 @@ fn main() {
     hand_over(&device);
     [4_096, 16_384, 65_536].into_iter().for_each(|count| holes(&device, count));
     words.iter().skip(1).for_each(|path| trace(&device, path));
-    random_allocations(&device);
+    random_allocations(&device, Slack::Adaptive, "");
+    random_allocations(&device, Slack::Pressure, ", pressure");
     multi_stream(&device);
     threads(&device);
 }
@@ -207,10 +209,12 @@ fn trace(device: &Device, path: &str) {
 }
 
 /// RMM's `random_allocations` with its parameters: 2 N steps over at most 16 000 MiB.
-fn random_allocations(device: &Device) {
+fn random_allocations(device: &Device, slack: Slack, label: &str) {
+    let config = PoolConfig::default().release_threshold(u64::MAX).slack(slack);
     for count in [1_000, 10_000] {
         for most in [1, 64, 1024] {
-            let (pool, stream) = (keeping(device).expect("a pool"), device.non_blocking_stream().expect("a stream"));
+            let (pool, stream) = (device.pool(config.clone()), device.non_blocking_stream().expect("a stream"));
+            let pool = pool.expect("a pool");
             let (mut random, mut live) = (Random::default(), Vec::<Buffer<u8>>::new());
             let (mut bytes, mut made) = (0, 0);
             let start = Instant::now();
@@ -227,7 +231,7 @@ fn random_allocations(device: &Device) {
                 }
             }
             let ns = start.elapsed().as_nanos() as f64 / (2 * count) as f64;
-            row(format!("random_allocations {count} x {most} MiB"), ns, "ns/step");
+            row(format!("random_allocations {count} x {most} MiB{label}"), ns, "ns/step");
         }
     }
 }
