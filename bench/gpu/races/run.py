@@ -11,6 +11,7 @@ that a program may take), OUT (a folder for what was built, and logs). What has 
 
 import concurrent.futures
 import datetime
+import itertools
 import os
 import pathlib
 import re
@@ -24,8 +25,10 @@ OUT = pathlib.Path(os.environ.get("OUT", "out")).resolve()
 CORES = len(os.sched_getaffinity(0))
 JOBS = int(os.environ.get("JOBS", min(CORES, 12)))
 ROUNDS, DELAYED = os.environ.get("ROUNDS", "50"), os.environ.get("DELAYED", "5")
-DELAY, LIMIT = os.environ.get("DELAY", "40"), float(os.environ.get("LIMIT", "60"))
-CHECKS = {"check": [MILLPOND, "check", "--"], "races": [MILLPOND, "check", "--races", "--"]}
+DELAY, LIMIT = os.environ.get("DELAY", "40"), float(os.environ.get("LIMIT", "300"))
+SEEDS = os.environ.get("SEEDS", "0..20")
+CHECKS = {"check": [MILLPOND, "check", "--"], "races": [MILLPOND, "check", "--races", "--"],
+          "shake": [MILLPOND, "shake", "--seeds", SEEDS, "--"]}
 # A graph of PyTorch needs PyTorch's own allocator; else the command asks for the asynchronous one, and sees each tensor.
 NATIVE = {"PYTORCH_CUDA_ALLOC_CONF": "backend:native", "PYTORCH_ALLOC_CONF": "backend:native"}
 KINDS = {"K": "two streams, live memory", "H": "host and pending copy", "L": "lifetime", "G": "graph launched again",
@@ -78,6 +81,34 @@ def findings(mode, program, variant):
     return ",".join(sorted(set(re.findall(r"error\[([\w-]+)\]", said)))) or "-"
 
 
+def late_line(program):
+    """The file and the line of the operation behind `late(...)`, as `races.cu:17`; None if nothing has to be late."""
+    command, name = program[:2]
+    path = HERE / ("races.cu" if len(command) == 1 else "races.py")
+    lines = path.read_text().splitlines()
+    start = next(at for at, line in enumerate(lines) if re.match(rf"(RACE\({name},|def {name}\()", line))
+    rest = enumerate(lines[start + 1:], start + 2)
+    own = list(itertools.takewhile(lambda it: not re.match(r"RACE\(|@race|def |}$", it[1]), rest))
+    late = next((at for at, (_, line) in enumerate(own) if re.search(r"\blate\(", line)), len(own))
+    after = [number for number, line in own[late + 1:] if line.strip() not in ("", "}")]
+    return f"{path.name}:{after[0]}" if after else None
+
+
+def shaken(program, variant):
+    """Whether `millpond shake` made the program fail, and whether it is narrowed to the operation that `late` delays."""
+    status, _, said = run("shake", program, variant)
+    if status not in (0, 1):
+        # A program that is wrong by itself cannot be shaken.
+        return "wrong plain" if "without delays" in said and status == 2 else f"status {status}"
+    if status == 0:
+        return "-"
+    seed = re.search(r"seed (\d+): .*FAILED", said)
+    narrowed = re.search(r"narrowed in .*?\n(.*?)\nmillpond:", said, re.S)
+    places = re.findall(r"([\w.]+:\d+) ", narrowed[1]) if narrowed else []
+    edge = "edge" if "nothing orders" in said else "no edge"
+    return f"seed {seed and seed[1]}, {'it' if places == [late_line(program)] else 'other'}, {edge}"
+
+
 COLUMNS = {
     "plain": lambda it: failures("plain", it, "wrong", "--rounds", ROUNDS),
     "delayed": lambda it: failures("delayed", it, "wrong", "--rounds", DELAYED, "--delay", DELAY),
@@ -86,13 +117,15 @@ COLUMNS = {
     "check, right": lambda it: findings("check", it, "right"),
     "races": lambda it: findings("races", it, "wrong"),
     "races, right": lambda it: findings("races", it, "right"),
+    "shake": lambda it: shaken(it, "wrong"),
+    "shake, right": lambda it: shaken(it, "right"),
 }
 
 
 def verdict(kind, delayed, row):
     """What is not as it should be."""
     wrong = [] if row["right"] == 0 else [f"right: {row['right']}"]
-    wrong += [] if row["check, right"] == "-" else [f"check, right: {row['check, right']}"]
+    wrong += [f"{column}: {row[column]}" for column in ("check, right", "shake, right") if row[column] != "-"]
     wrong += [f"{column}: {row[column]}" for column in row if str(row[column]).startswith("status")]
     if kind != "S" and row["delayed"] != int(DELAYED):
         wrong.append("delayed: not always wrong")
@@ -112,18 +145,20 @@ def main():
         for column, measure in COLUMNS.items():
             for row, cell in zip(rows, pool.map(measure, all_programs)):
                 row[column] = cell
-    print(f"{'program':33} class {'plain':>7} {'delayed':>7} {'right':>7}  {'check':22} {'right':8} {'--races':32} {'right':10} link")
+    print(f"{'program':33} class {'plain':>7} {'delayed':>7} {'right':>7}  {'check':22} {'right':8} {'--races':32} {'right':10} {'shake':24} {'right':8} link")
     bad = []
     for (command, name, kind, link, delayed), row in zip(all_programs, rows):
         shown = name + (".cu" if len(command) == 1 else ".py")
         print(f"{shown:33} {kind:5} {row['plain']:>7} {row['delayed']:>7} {row['right']:>7}  {row['check']:22} {row['check, right']:8} "
-              f"{row['races']:32} {row['races, right']:10} {link}")
+              f"{row['races']:32} {row['races, right']:10} {row['shake']:24} {row['shake, right']:8} {link}")
         bad += [f"# NOT AS IT SHOULD BE: {shown}: {it}" for it in verdict(kind, delayed, row)]
     for kind, means in KINDS.items():
         of_kind = [row for it, row in zip(all_programs, rows) if it[2] == kind]
         count = {column: sum(row[column] not in (0, "-") for row in of_kind) for column in COLUMNS}
         print(f"# {kind}, {means}: {len(of_kind)}; wrong plain {count['plain']}, delayed {count['delayed']}, right ones {count['right']}; "
-              f"found by check {count['check']}, false {count['check, right']}; by --races {count['races']}, false {count['races, right']}")
+              f"found by check {count['check']}, false {count['check, right']}; by --races {count['races']}, false {count['races, right']}; "
+              f"by shake {sum('seed' in row['shake'] for row in of_kind)}, narrowed to it {sum(', it' in row['shake'] for row in of_kind)}, "
+              f"false {count['shake, right']}")
     print(*bad, f"# {len(all_programs)} programs, {time.monotonic() - start:.0f} s", sep="\n")
     sys.exit(bool(bad))
 
