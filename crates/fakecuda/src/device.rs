@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::ThreadId;
+use std::time::Duration;
 
 use millpond_driver::cuda::abi::{Code, Context, Stream};
 use millpond_driver::{CopyKind, Driver, HostConfig, HostDriver, RawEvent, RawStream, StreamFlags, Task, Work};
@@ -328,6 +329,18 @@ impl Device {
         answer(unsafe { self.host.submit(raw, &mut Some(Work::Run(self.host_task(function, data)))) })
     }
 
+    /// Makes a stream take this many nanoseconds. Unlike a kernel of the program, which is a host function here, this
+    /// lets the kernels of other streams run meanwhile.
+    pub(crate) fn delay(&self, stream: Stream, nanoseconds: u64) -> Result<(), Code> {
+        let mut state = self.state()?;
+        if state.graphs.capture(stream, Action::Delay(nanoseconds))? {
+            return Ok(());
+        }
+        let raw = self.begin(&mut state, stream)?;
+        // SAFETY: the work touches no memory.
+        answer(unsafe { self.host.submit(raw, &mut Some(Work::Run(delay_task(nanoseconds)))) })
+    }
+
     /// Returns a host function as work of the host device.
     pub(crate) fn host_task(&self, function: HostFunction, data: usize) -> Task {
         let callbacks = self.callbacks.clone();
@@ -337,6 +350,11 @@ impl Device {
             as_callback(|| unsafe { function(std::ptr::with_exposed_provenance_mut(data)) });
         })
     }
+}
+
+/// Returns work that only takes time.
+pub(crate) fn delay_task(nanoseconds: u64) -> Task {
+    Box::new(move || std::thread::sleep(Duration::from_nanos(nanoseconds)))
 }
 
 /// Returns the sides of a copy that are device memory.

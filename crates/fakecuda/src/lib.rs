@@ -17,6 +17,8 @@
 //! * Copies and fills in another device's memory need access to it; the last of the default devices is not a peer of
 //!   others.
 //!
+//! A kernel `millpond_delay` of any module only takes the nanoseconds that its argument says.
+//!
 //! Tests link it as a Rust library, which returns the path of the shared library ([`library`]), makes its calls fail
 //! and counts them ([`Hooks`]). Settings, read when they are needed: `FAKECUDA_DEVICES` (65), `FAKECUDA_BYTES` of each
 //! (64 GiB), and `FAKECUDA_FAIL`, a list such as `cuMemCreate@3=2,cuMemMap@0=999`: the call of that number, from 0,

@@ -26,11 +26,12 @@ macro_rules! questions {
             let real = unsafe {
                 std::mem::transmute::<*const c_void, Real>(std::ptr::with_exposed_provenance(found))
             };
-            // SAFETY: places of this module's functions.
+            // SAFETY: places of the module's own functions.
             unsafe { real($($arg),*) }
         }
     )*};
 }
+pub(crate) use questions;
 
 questions! {
     ctx_device c"cuCtxGetDevice"(device: *mut c_int);
@@ -115,12 +116,17 @@ pub(crate) fn free_on(at: u64, stream: Stream) -> bool {
 
 /// Returns the device of a context.
 pub(crate) fn device_of(context: Context) -> i32 {
+    within(context, current_device).unwrap_or_else(current_device)
+}
+
+/// Calls `act` while a context is the thread's current one. Returns `None` if it cannot be.
+pub(crate) fn within<R>(context: Context, act: impl FnOnce() -> R) -> Option<R> {
     if ctx_push(context) != Code::SUCCESS {
-        return current_device();
+        return None;
     }
-    let device = current_device();
+    let done = act();
     let _ = answer(|context| ctx_pop(context));
-    device
+    Some(done)
 }
 
 /// Returns `true` if the stream is non-blocking: it is not ordered with the legacy default stream.

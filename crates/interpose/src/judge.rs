@@ -10,6 +10,7 @@ use std::fmt::Write;
 use millpond_core::check::{Act, Checker, Finding, Found, Settings, Side, Suppressions};
 use millpond_core::ids::StreamId;
 use millpond_core::op::{Names, Op, Place};
+use millpond_core::order::op_at;
 use rustc_hash::FxHashMap;
 
 use crate::arguments::Ahead;
@@ -17,7 +18,7 @@ use crate::handles::Handles;
 use crate::index::Index;
 use crate::place::Places;
 use crate::place::launches::Launches;
-use crate::{interface, report};
+use crate::{interface, mode, report};
 
 /// At most this many different findings are printed. Further ones are counted as one.
 const SAID_MAX: usize = 1000;
@@ -66,6 +67,9 @@ pub(crate) struct Judge {
     suppressions: &'static Suppressions,
     /// `true` if the command gets each finding as it happens.
     tells_each: bool,
+    /// Where the command delays operations, only findings are told whose earlier side is one of these, or comes later on
+    /// its stream: the streams, and the numbers of the operations in them.
+    sought: Option<Vec<(StreamId, u64)>>,
 }
 
 impl Judge {
@@ -74,7 +78,23 @@ impl Judge {
     pub(crate) fn new(races: bool, leaks: bool, suppressions: &'static Suppressions, tells_each: bool) -> Self {
         let settings = Settings { races, leaks, advice: false, ..Settings::RECORDED };
         let checker = Checker::new(settings);
-        Self { checker, found: Vec::new(), said: FxHashMap::default(), suppressions, tells_each }
+        let sought = mode::shaking().map(|_| Vec::new());
+        Self { checker, found: Vec::new(), said: FxHashMap::default(), suppressions, tells_each, sought }
+    }
+
+    /// Looks for findings about the next operation on a stream and those after it. Returns its number there.
+    pub(crate) fn look_for(&mut self, stream: StreamId) -> u64 {
+        let last = self.checker.snapshot(stream).map_or(0, |last| op_at(last.point().seq));
+        if let Some(sought) = &mut self.sought {
+            sought.push((stream, last + 1));
+        }
+        last + 1
+    }
+
+    fn is_sought(&self, finding: &Finding) -> bool {
+        let Some(sought) = &self.sought else { return true };
+        let mut earlier = finding.earlier.iter().chain(&finding.others).filter_map(|side| side.stream.zip(side.op));
+        earlier.any(|(stream, op)| sought.iter().any(|from| from.0 == stream && from.1 <= op))
     }
 
     /// Judges an operation. Returns `true` if something was found, which [`tell`](Self::tell) then prints.
@@ -106,6 +126,9 @@ impl Judge {
     #[cold]
     pub(crate) fn tell(&mut self, mut about: About<'_>) {
         for mut finding in std::mem::take(&mut self.found) {
+            if !self.is_sought(&finding) {
+                continue;
+            }
             let numbers: Vec<_> = sides(&finding).map(number).collect();
             place(&mut finding, about.places);
             let mut key = finding.key();

@@ -1,6 +1,6 @@
 //! `libmillpond_cuda.so`: stands between a CUDA program and `libcuda`, and turns the program's calls into operations.
 //!
-//! The command `millpond` preloads it (`millpond record`, `check`, `run -- PROGRAM`). It has no rules of its own:
+//! The command `millpond` preloads it (`millpond record`, `check`, `run`, `shake -- PROGRAM`). It has no rules of its own:
 //! [`millpond_core::check`] judges the operations, and [`millpond`] serves memory. A module uses only those above it in
 //! this list:
 //! | module | what it is |
@@ -22,6 +22,7 @@
 //! | `session` | the state of a process, behind one lock |
 //! | `calls` | what each call means, as operations |
 //! | `capturing` | whether any stream may be capturing |
+//! | `shake` | delays before operations that the command chooses |
 //! | `limit` | the limit of device memory: what each call makes and ends, and the account of all processes |
 //! | `serve` | Millpond's pool in place of the driver's |
 //! | `table` | the wrapped calls: one description, from which names, wrappers and lookups are made |
@@ -54,6 +55,7 @@ mod report;
 mod search;
 mod serve;
 mod session;
+mod shake;
 mod signals;
 mod sink;
 mod table;

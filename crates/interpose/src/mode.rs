@@ -1,4 +1,4 @@
-//! The command's settings, from the program's environment: what is noted, and whether memory is served.
+//! The command's settings, from the program's environment: what is noted, whether memory is served, what is delayed.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -41,12 +41,22 @@ pub(crate) struct Limit {
     pub(crate) account: PathBuf,
 }
 
+/// The delays of the program's streams.
+#[derive(Debug)]
+pub(crate) struct Shaking {
+    /// The command's list of delays.
+    pub(crate) list: PathBuf,
+    /// `true` if operations of captures are delayed, too.
+    pub(crate) graphs: bool,
+}
+
 #[derive(Debug)]
 struct Mode {
     noting: Noting,
     serving: Serving,
     reports: bool,
     limit: Option<Limit>,
+    shaking: Option<Shaking>,
 }
 
 fn is_set(name: &str) -> bool {
@@ -83,7 +93,12 @@ fn mode() -> &'static Mode {
             (Ok(amounts), Some(account)) if serving != Serving::Off => Some(Limit { amounts, account: account.into() }),
             _ => None,
         };
-        Mode { noting, serving, reports: is_set("MILLPOND_INTERPOSE_FIGURES"), limit }
+        let list = std::env::var_os("MILLPOND_INTERPOSE_SHAKE").filter(|list| !list.is_empty());
+        let graphs = is_set("MILLPOND_INTERPOSE_GRAPHS");
+        // Millpond's own work on the program's streams would count as the program's.
+        let list = list.filter(|_| serving == Serving::Off);
+        let shaking = list.map(|list| Shaking { list: list.into(), graphs });
+        Mode { noting, serving, reports: is_set("MILLPOND_INTERPOSE_FIGURES"), limit, shaking }
     })
 }
 
@@ -119,6 +134,12 @@ pub(crate) fn limit() -> Option<&'static Limit> {
     mode().limit.as_ref()
 }
 
+/// Returns the delays of the program's streams, if there are any.
+#[inline]
+pub(crate) fn shaking() -> Option<&'static Shaking> {
+    mode().shaking.as_ref()
+}
+
 /// Returns `true` if operations are noted.
 pub(crate) fn is_noting() -> bool {
     !matches!(noting(), Noting::Off)
@@ -128,5 +149,5 @@ pub(crate) fn is_noting() -> bool {
 #[inline]
 pub(crate) fn is_off() -> bool {
     let mode = mode();
-    matches!(mode.noting, Noting::Off) && mode.serving == Serving::Off
+    matches!(mode.noting, Noting::Off) && mode.serving == Serving::Off && mode.shaking.is_none()
 }

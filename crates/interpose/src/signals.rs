@@ -36,10 +36,12 @@ pub(crate) enum Who {
     Serving,
     /// The limit of memory.
     Limit,
+    /// The delays of streams.
+    Shaking,
 }
 
 /// By [`Who`].
-static ENDS: [OnceLock<End>; 3] = [const { OnceLock::new() }; 3];
+static ENDS: [OnceLock<End>; 4] = [const { OnceLock::new() }; 4];
 
 fn end(act: impl FnMut(&End)) {
     ENDS.iter().filter_map(OnceLock::get).for_each(act);

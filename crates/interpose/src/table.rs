@@ -1,9 +1,10 @@
 //! The wrapped calls: one description, from which the exported names, the wrappers and the lookups are made.
 //!
 //! A line is a flavour, the exported name, the arguments as `cuda.h` has them, in brackets what the call does to the
-//! memory of a device ([`Change`]), what it means (`-` for nothing), and the server that answers it where Millpond
-//! serves memory. The brackets and the server are optional. Flavour `N` is one function. `P` has a twin `_ptsz`, and
-//! `D` a twin `_ptds`, for programs whose default stream is the thread's own.
+//! memory of a device ([`Change`]), after `@` what makes it where streams are delayed ([`shake`]), what it means (`-`
+//! for nothing), and the server that answers it where Millpond serves memory. All but the name and the meaning are
+//! optional. Flavour `N` is one function. `P` has a twin `_ptsz`, and `D` a twin `_ptds`, for programs whose default
+//! stream is the thread's own.
 //!
 //! Under a limit the change is counted where the real call is made: a call that a server answers counts nothing.
 //! Millpond's own driver makes its calls by other functions (`inner`), which count as well.
@@ -31,9 +32,11 @@ use crate::entry::real::Wrapped;
 use crate::entry::thunk;
 use crate::index::Kind;
 use crate::limit::{self, Change, Door, Key, Kind as Memory, arrays};
+use crate::mode;
 use crate::serve::room::made_for;
 use crate::serve::{self, captures as captured, contexts as hold, memory as give, pointers as answer, pools as keep};
 use crate::session::At;
+use crate::shake::{self, Work};
 
 /// The exported name of a call's twin.
 macro_rules! twin_name {
@@ -71,6 +74,14 @@ macro_rules! twin {
 macro_rules! calls {
     (@serves []) => { false };
     (@serves [$server:expr]) => { true };
+    (@shake [] $real:ident) => { $real() };
+    (@shake [$shaken:expr] $real:ident) => {
+        match mode::shaking() {
+            // SAFETY: the program's own arguments, which must be what the header says.
+            Some(_) => unsafe { $shaken },
+            None => $real(),
+        }
+    };
     (@serve [] $real:ident) => { $real() };
     (@serve [$server:expr] $real:ident) => {
         match serve::is_on() {
@@ -124,7 +135,7 @@ macro_rules! calls {
     }};
     (
         with $session:ident, $call:ident, $real:ident;
-        $($flavour:ident $name:ident($($arg:ident: $ty:ty),*) $([$change:expr])? =>
+        $($flavour:ident $name:ident($($arg:ident: $ty:ty),*) $([$change:expr])? $(@ $shaken:expr)? =>
             $(-)? $($when:ident $act:expr)? $(=> $refused:expr)? $(, $server:expr)?;)*
     ) => {
         #[expect(non_camel_case_types, reason = "they are CUDA's names")]
@@ -135,7 +146,7 @@ macro_rules! calls {
         pub(crate) static WRAPPED: [Wrapped; [$(Call::$name),*].len()] = [$(Wrapped::new(
             [Some(stringify!($name)), twin_name!($flavour $name)],
             [$name::plain, $name::twin],
-            calls!(@serves [$($server)?]),
+            [calls!(@serves [$($server)?]), calls!(@serves [$($shaken)?])],
             calls!(@inner [$($change)?] $name::inner),
         )),*];
 
@@ -164,6 +175,7 @@ macro_rules! calls {
                 let Some(at) = At::enter(entered, TWIN == 1) else { return $real() };
                 let $call = &at;
                 let $real = || calls!(@count [$($change)?] Door::Program { per_thread: TWIN == 1 }, $real);
+                let $real = || calls!(@shake [$($shaken)?] $real);
                 let real = || calls!(@serve [$($server)?] $real);
                 let code = calls!(@note [$($when $act)?] $session at real ($($arg),*));
                 calls!(@refused [$($refused)?] $session at code);
@@ -212,22 +224,28 @@ calls! {
         => around contexts::synchronize, hold::synchronized(real());
     N cuCtxEnablePeerAccess(peer: Context, flags: c_uint) => after session.enable_peer_access(ask::device_of(peer));
     N cuCtxDisablePeerAccess(peer: Context) => after session.disable_peer_access(ask::device_of(peer));
-    N cuCtxDestroy(context: Context) [Change::EndsContext(context)]
+    N cuCtxDestroy(context: Context) [Change::EndsContext(context)] @ shake::lost(real)
         => around contexts::destroy, hold::destroy(context, real);
-    N cuCtxDestroy_v2(context: Context) [Change::EndsContext(context)]
+    N cuCtxDestroy_v2(context: Context) [Change::EndsContext(context)] @ shake::lost(real)
         => around contexts::destroy, hold::destroy(context, real);
-    N cuDevicePrimaryCtxReset(device: c_int) [Change::Resets(device)]
+    N cuDevicePrimaryCtxReset(device: c_int) [Change::Resets(device)] @ shake::lost(real)
         => after session.lose_device(device), hold::reset(device, real);
-    N cuDevicePrimaryCtxReset_v2(device: c_int) [Change::Resets(device)]
+    N cuDevicePrimaryCtxReset_v2(device: c_int) [Change::Resets(device)] @ shake::lost(real)
         => after session.lose_device(device), hold::reset(device, real);
-    N cuDevicePrimaryCtxRelease(device: c_int) [Change::Releases(device)] => around contexts::release;
-    N cuDevicePrimaryCtxRelease_v2(device: c_int) [Change::Releases(device)] => around contexts::release;
+    N cuDevicePrimaryCtxRelease(device: c_int) [Change::Releases(device)] @ shake::lost(real)
+        => around contexts::release;
+    N cuDevicePrimaryCtxRelease_v2(device: c_int) [Change::Releases(device)] @ shake::lost(real)
+        => around contexts::release;
 
-    N cuStreamCreate(stream: *mut Stream, flags: c_uint) => after session.create_stream(read(stream)?, flags);
-    N cuStreamCreateWithPriority(stream: *mut Stream, flags: c_uint, priority: c_int)
+    N cuStreamCreate(stream: *mut Stream, flags: c_uint) @ shake::made(stream, real)
         => after session.create_stream(read(stream)?, flags);
-    N cuStreamDestroy(stream: Stream) => before session.destroy_stream(stream), hold::destroy_stream(stream, real);
-    N cuStreamDestroy_v2(stream: Stream) => before session.destroy_stream(stream), hold::destroy_stream(stream, real);
+    N cuStreamCreateWithPriority(stream: *mut Stream, flags: c_uint, priority: c_int)
+        @ shake::made(stream, real)
+        => after session.create_stream(read(stream)?, flags);
+    N cuStreamDestroy(stream: Stream) @ shake::ended(stream, real)
+        => before session.destroy_stream(stream), hold::destroy_stream(stream, real);
+    N cuStreamDestroy_v2(stream: Stream) @ shake::ended(stream, real)
+        => before session.destroy_stream(stream), hold::destroy_stream(stream, real);
     P cuStreamSynchronize(stream: Stream) [Change::Measures] => after session.synchronize_stream(call, stream)
         => Some(What::StreamSynchronize { stream: session.stream(call, stream) }), hold::synchronized(real());
     P cuStreamQuery(stream: Stream) => after session.query_stream(call, stream)
@@ -368,46 +386,65 @@ calls! {
     D cuMemcpy2DUnaligned_v2(rows: *const Rows) => after session.copy_rows(call, None, &read(rows)?);
     D cuMemcpy3D_v2(copy: *const CopyParams) => after session.copy_slices(call, None, &read(copy)?);
     P cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: Stream)
+        @ shake::work(call, stream, Work::Copy, real)
         => after session.copy(call, Some(stream), to, from, bytes);
     P cuMemcpyPeerAsync(to: u64, context: Context, from: u64, other: Context, bytes: usize, stream: Stream)
+        @ shake::work(call, stream, Work::Copy, real)
         => after session.copy(call, Some(stream), to, from, bytes);
     P cuMemcpyHtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Stream)
+        @ shake::work(call, stream, Work::Copy, real)
         => after session.copy(call, Some(stream), to, from, bytes);
     P cuMemcpyDtoHAsync_v2(to: u64, from: u64, bytes: usize, stream: Stream)
+        @ shake::work(call, stream, Work::Copy, real)
         => after session.copy(call, Some(stream), to, from, bytes);
     P cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Stream)
+        @ shake::work(call, stream, Work::Copy, real)
         => after session.copy(call, Some(stream), to, from, bytes);
-    P cuMemcpy2DAsync_v2(rows: *const Rows, stream: Stream)
+    P cuMemcpy2DAsync_v2(rows: *const Rows, stream: Stream) @ shake::work(call, stream, Work::Copy, real)
         => after session.copy_rows(call, Some(stream), &read(rows)?);
-    P cuMemcpy3DAsync_v2(copy: *const CopyParams, stream: Stream)
+    P cuMemcpy3DAsync_v2(copy: *const CopyParams, stream: Stream) @ shake::work(call, stream, Work::Copy, real)
         => after session.copy_slices(call, Some(stream), &read(copy)?);
     P cuMemcpyBatchAsync(
         to: *const u64, from: *const u64, sizes: *const usize, count: usize, attributes: *const c_void,
         of: *const usize, kinds: usize, failed: *mut usize, stream: Stream
-    ) => after session.copy_each(call, stream, list(to, count), list(from, count), list(sizes, count));
+    ) @ shake::work(call, stream, Work::Copy, real)
+        => after session.copy_each(call, stream, list(to, count), list(from, count), list(sizes, count));
     P cuMemcpyBatchAsync_v2(
         to: *const u64, from: *const u64, sizes: *const usize, count: usize, attributes: *const c_void,
         of: *const usize, kinds: usize, stream: Stream
-    ) => after session.copy_each(call, stream, list(to, count), list(from, count), list(sizes, count));
-    D cuMemsetD8_v2(at: u64, value: u8, count: usize) => after session.fill(call, Stream(0), at, count);
-    D cuMemsetD16_v2(at: u64, value: u16, count: usize) => after session.fill(call, Stream(0), at, 2 * count);
-    D cuMemsetD32_v2(at: u64, value: u32, count: usize) => after session.fill(call, Stream(0), at, 4 * count);
+    ) @ shake::work(call, stream, Work::Copy, real)
+        => after session.copy_each(call, stream, list(to, count), list(from, count), list(sizes, count));
+    D cuMemsetD8_v2(at: u64, value: u8, count: usize) @ shake::work(call, Stream(0), Work::Fill, real)
+        => after session.fill(call, Stream(0), at, count);
+    D cuMemsetD16_v2(at: u64, value: u16, count: usize) @ shake::work(call, Stream(0), Work::Fill, real)
+        => after session.fill(call, Stream(0), at, 2 * count);
+    D cuMemsetD32_v2(at: u64, value: u32, count: usize) @ shake::work(call, Stream(0), Work::Fill, real)
+        => after session.fill(call, Stream(0), at, 4 * count);
     D cuMemsetD2D8_v2(at: u64, pitch: usize, value: u8, width: usize, height: usize)
+        @ shake::work(call, Stream(0), Work::Fill, real)
         => after session.fill_rows(call, Stream(0), at, pitch, width, height);
     D cuMemsetD2D16_v2(at: u64, pitch: usize, value: u16, width: usize, height: usize)
+        @ shake::work(call, Stream(0), Work::Fill, real)
         => after session.fill_rows(call, Stream(0), at, pitch, 2 * width, height);
     D cuMemsetD2D32_v2(at: u64, pitch: usize, value: u32, width: usize, height: usize)
+        @ shake::work(call, Stream(0), Work::Fill, real)
         => after session.fill_rows(call, Stream(0), at, pitch, 4 * width, height);
-    P cuMemsetD8Async(at: u64, value: u8, count: usize, stream: Stream) => after session.fill(call, stream, at, count);
+    P cuMemsetD8Async(at: u64, value: u8, count: usize, stream: Stream)
+        @ shake::work(call, stream, Work::Fill, real) => after session.fill(call, stream, at, count);
     P cuMemsetD16Async(at: u64, value: u16, count: usize, stream: Stream)
+        @ shake::work(call, stream, Work::Fill, real)
         => after session.fill(call, stream, at, 2 * count);
     P cuMemsetD32Async(at: u64, value: u32, count: usize, stream: Stream)
+        @ shake::work(call, stream, Work::Fill, real)
         => after session.fill(call, stream, at, 4 * count);
     P cuMemsetD2D8Async(at: u64, pitch: usize, value: u8, width: usize, height: usize, stream: Stream)
+        @ shake::work(call, stream, Work::Fill, real)
         => after session.fill_rows(call, stream, at, pitch, width, height);
     P cuMemsetD2D16Async(at: u64, pitch: usize, value: u16, width: usize, height: usize, stream: Stream)
+        @ shake::work(call, stream, Work::Fill, real)
         => after session.fill_rows(call, stream, at, pitch, 2 * width, height);
     P cuMemsetD2D32Async(at: u64, pitch: usize, value: u32, width: usize, height: usize, stream: Stream)
+        @ shake::work(call, stream, Work::Fill, real)
         => after session.fill_rows(call, stream, at, pitch, 4 * width, height);
     P cuMemPrefetchAsync(at: u64, bytes: usize, device: c_int, stream: Stream)
         => after session.move_bytes(call, stream, &[(at, bytes as u64, Act::Read)]);
@@ -417,14 +454,16 @@ calls! {
     P cuLaunchKernel(
         function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
         stream: Stream, params: *const *const c_void, extra: *const *const c_void
-    ) => after session.kernel(call, function, stream, params, extra);
+    ) @ shake::work(call, stream, Work::Kernel, real) => after session.kernel(call, function, stream, params, extra);
     P cuLaunchKernelEx(
         config: *const LaunchConfig, function: Function, params: *const *const c_void, extra: *const *const c_void
-    ) => after session.launch_ex(call, read(config)?, function, params, extra);
+    ) @ shake::kernel(call, read(config), real)
+        => after session.launch_ex(call, read(config)?, function, params, extra);
     P cuLaunchCooperativeKernel(
         function: Function, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint,
         stream: Stream, params: *const *const c_void
-    ) => after session.kernel(call, function, stream, params, std::ptr::null());
+    ) @ shake::work(call, stream, Work::Kernel, real)
+        => after session.kernel(call, function, stream, params, std::ptr::null());
     N cuModuleLoad(module: *mut usize, file: *const c_char) [Change::Loads(module)] => -;
     N cuModuleLoadData(module: *mut usize, image: *const c_void) [Change::Loads(module)] => -;
     N cuModuleLoadDataEx(
@@ -435,15 +474,17 @@ calls! {
     N cuModuleUnload(module: usize) [Change::Ends(Key::Module(module))] => before session.kernels.forget();
     N cuLibraryUnload(library: usize) => before session.kernels.forget();
 
-    P cuStreamBeginCapture(stream: Stream)
+    P cuStreamBeginCapture(stream: Stream) @ shake::capture(real)
         => after session.begin_capture(call, stream, 0), captured::begin(call, stream, real);
-    P cuStreamBeginCapture_v2(stream: Stream, mode: c_int)
+    P cuStreamBeginCapture_v2(stream: Stream, mode: c_int) @ shake::capture(real)
         => after session.begin_capture(call, stream, mode), captured::begin(call, stream, real);
     P cuStreamBeginCaptureToGraph(
         stream: Stream, graph: Graph, after: *const GraphNode, edges: *const c_void, count: usize, mode: c_int
-    ) => after session.begin_capture_into(call, stream, graph), captured::begin(call, stream, real);
+    ) @ shake::capture(real)
+        => after session.begin_capture_into(call, stream, graph), captured::begin(call, stream, real);
     N cuThreadExchangeStreamCaptureMode(mode: *mut c_int) => around captures::exchange_mode;
-    P cuStreamEndCapture(stream: Stream, graph: *mut Graph) => around captures::end, captured::end(call, stream, real);
+    P cuStreamEndCapture(stream: Stream, graph: *mut Graph) @ shake::end_capture(call, stream, real)
+        => around captures::end, captured::end(call, stream, real);
     P cuStreamUpdateCaptureDependencies(stream: Stream, nodes: *const GraphNode, count: usize, flags: c_uint)
         => after session.lose_capture(call, stream);
     P cuStreamUpdateCaptureDependencies_v2(
@@ -480,6 +521,7 @@ calls! {
     P cuGraphUpload(exec: GraphExec, stream: Stream) [Change::Measures]
         => after session.upload_graph(call, exec, stream);
     P cuGraphLaunch(exec: GraphExec, stream: Stream) [Change::Measures]
+        @ shake::work(call, stream, Work::Graph, real)
         => after session.launch_graph(call, exec, stream);
     N cuGraphExecDestroy(exec: GraphExec) [Change::Measures] => before session.destroy_exec(exec);
 

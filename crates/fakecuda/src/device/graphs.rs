@@ -17,7 +17,7 @@ use millpond_driver::cuda::abi::graph::{CAPTURE_RELAXED, Graph as GraphHandle, G
 use millpond_driver::cuda::abi::{Code, Event, Stream};
 use millpond_driver::{CopyKind, Driver, RawEvent, RawStream, StreamFlags, Work};
 
-use super::{Device, HostFunction, State, answer, as_callback, end_handle, fresh_handle, sides_of};
+use super::{Device, HostFunction, State, answer, as_callback, delay_task, end_handle, fresh_handle, sides_of};
 use crate::forks::{Forks, Key};
 use crate::lock;
 use crate::memory::Side;
@@ -29,9 +29,23 @@ const LANES: usize = 4;
 #[derive(Clone, Debug)]
 pub(crate) enum Action {
     Empty,
-    Fill { at: u64, bytes: u64, value: u8 },
-    Copy { to: u64, from: u64, bytes: u64, kind: CopyKind },
-    Host { function: HostFunction, data: usize },
+    Fill {
+        at: u64,
+        bytes: u64,
+        value: u8,
+    },
+    Copy {
+        to: u64,
+        from: u64,
+        bytes: u64,
+        kind: CopyKind,
+    },
+    Host {
+        function: HostFunction,
+        data: usize,
+    },
+    /// The kernel that only takes this many nanoseconds.
+    Delay(u64),
     Child(Vec<Item>),
 }
 
@@ -470,6 +484,7 @@ impl Device {
                 Action::Fill { at, bytes, value } => Some(Work::Fill { at, bytes, value }),
                 Action::Copy { to, from, bytes, kind } => Some(Work::Copy { to, from, bytes, kind }),
                 Action::Host { function, data } => Some(Work::Run(self.host_task(function, data))),
+                Action::Delay(nanoseconds) => Some(Work::Run(delay_task(nanoseconds))),
             };
             // SAFETY: device memory was checked before, and its use is recorded until the launch has completed; host
             // memory is kept by the instance, or valid by the caller's promise.
@@ -485,7 +500,7 @@ fn sides_in(action: &Action) -> impl Iterator<Item = Side> {
     let sides = match *action {
         Action::Fill { at, bytes, .. } => [Some(Side { at, bytes, is_written: true }), None],
         Action::Copy { to, from, bytes, kind } => sides_of(to, from, bytes, kind),
-        Action::Empty | Action::Host { .. } | Action::Child(_) => [None, None],
+        Action::Empty | Action::Host { .. } | Action::Delay(_) | Action::Child(_) => [None, None],
     };
     sides.into_iter().flatten()
 }

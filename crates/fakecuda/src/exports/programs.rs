@@ -31,6 +31,12 @@ struct Call {
     arguments: Vec<Box<[u64]>>,
 }
 
+/// The kernel by which Millpond delays a stream, in a module of its own. Its argument is a number of nanoseconds.
+const DELAY: &CStr = c"millpond_delay";
+
+/// Stands for [`DELAY`], which is never called: its launches are delays of the device.
+unsafe extern "C" fn delay(_params: *mut *mut c_void) {}
+
 /// `CUlaunchConfig`
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -93,6 +99,27 @@ unsafe fn call(kernel: usize, params: *const *const c_void, extra: *const Buffer
         arguments.push(copy);
     }
     Ok(Box::into_raw(Box::new(Call { run: kernel.run, arguments })).cast())
+}
+
+/// Launches a kernel on a stream.
+///
+/// # Safety
+/// As of [`call`].
+unsafe fn launch(
+    kernel: usize,
+    stream: Stream,
+    params: *const *const c_void,
+    extra: *const Buffer,
+) -> Result<(), Code> {
+    if kernels().get(&kernel).is_some_and(|kernel| kernel.name.as_c_str() == DELAY) {
+        // SAFETY: the caller's list, with one argument.
+        let place = unsafe { params.as_ref() }.ok_or(Code::INVALID_VALUE)?.cast::<u64>();
+        // SAFETY: the argument is a number of eight bytes.
+        return current_device()?.delay(stream, unsafe { place.read_unaligned() });
+    }
+    // SAFETY: the caller's promise.
+    let data = unsafe { call(kernel, params, extra) }?;
+    current_device()?.host_function(stream, run_call, data)
 }
 
 /// Allocates on a stream; in a capture this adds a node.
@@ -332,6 +359,11 @@ exports! {
     cuModuleGetFunction(function: Place<usize>, module: usize, name: *const c_char) {
         // SAFETY: the caller's string.
         let name = unsafe { CStr::from_ptr(name) }.to_owned();
+        if name.as_c_str() == DELAY {
+            let (handle, context) = (fresh_handle(), current::context());
+            kernels().insert(handle, Kernel { module, context, name, run: delay, params: vec![(0, 8)] });
+            return put(function, handle);
+        }
         let sizes = CString::new([name.to_bytes(), b"_params"].concat()).map_err(|_| Code::INVALID_VALUE)?;
         let (run, sizes) = (symbol(&name), symbol(&sizes).cast::<usize>());
         if run.is_null() || sizes.is_null() {
@@ -373,16 +405,14 @@ exports! {
         stream: Stream, params: *const *const c_void, extra: *const Buffer
     ) {
         // SAFETY: the caller's arguments.
-        let data = unsafe { call(function, params, extra) }?;
-        current_device()?.host_function(stream, run_call, data)
+        unsafe { launch(function, stream, params, extra) }
     };
     cuLaunchKernelEx(
         config: Given<LaunchConfig>, function: usize, params: *const *const c_void, extra: *const Buffer
     ) {
         let LaunchConfig { stream, count: 0, .. } = read(config)? else { return Err(Code::NOT_SUPPORTED) };
         // SAFETY: the caller's arguments.
-        let data = unsafe { call(function, params, extra) }?;
-        current_device()?.host_function(stream, run_call, data)
+        unsafe { launch(function, stream, params, extra) }
     };
     cuGraphClone(copy: Place<Graph>, graph: Graph) => put copy_graph;
     cuGraphDestroyNode(node: GraphNode) {

@@ -79,6 +79,8 @@ pub(crate) struct Wrapped {
     real: [AtomicUsize; 2],
     /// `true` if it is needed also when nothing is noted.
     serves: bool,
+    /// `true` if it is needed where streams are delayed.
+    shakes: bool,
     /// If the call counts for a limit of memory, the function that makes and counts it for Millpond's own driver.
     inner: Option<unsafe extern "C" fn()>,
 }
@@ -87,10 +89,10 @@ impl Wrapped {
     pub(crate) const fn new(
         names: [Option<&'static str>; 2],
         wrappers: [unsafe extern "C" fn(); 2],
-        serves: bool,
+        [serves, shakes]: [bool; 2],
         inner: Option<unsafe extern "C" fn()>,
     ) -> Self {
-        Self { names, wrappers, real: [const { AtomicUsize::new(0) }; 2], serves, inner }
+        Self { names, wrappers, real: [const { AtomicUsize::new(0) }; 2], serves, shakes, inner }
     }
 
     /// Returns its exported names with their wrappers.
@@ -153,7 +155,8 @@ impl Attached {
                     wrapped.real[twin].store(real, Ordering::Relaxed);
                     let is_lookup = || name.to_bytes().starts_with(b"cuGetProcAddress");
                     let counts = wrapped.inner.filter(|_| mode::limit().is_some());
-                    if wrapped.serves || counts.is_some() || mode::is_noting() || is_lookup() {
+                    let shakes = wrapped.shakes && mode::shaking().is_some();
+                    if wrapped.serves || shakes || counts.is_some() || mode::is_noting() || is_lookup() {
                         wrappers.insert(real, wrapper);
                     }
                     if let (0, Some(function)) = (twin, counts) {

@@ -52,6 +52,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "session",
             "calls",
             "capturing",
+            "shake",
             "limit",
             "serve",
             "table",
