@@ -4,6 +4,7 @@ mod check;
 mod limit;
 mod plan;
 mod pool;
+mod shake;
 mod unchanged;
 mod values;
 
@@ -15,6 +16,7 @@ pub use check::Check;
 pub use limit::Limits;
 pub use plan::Plan;
 pub use pool::Pool;
+pub use shake::{At, Shake, Time};
 pub use unchanged::{Record, Run};
 
 /// Stream-ordered GPU memory: check the order of programs, draw it, serve recorded ones.
@@ -71,6 +73,17 @@ pub enum Command {
     /// from Millpond's pool in place of CUDA's. CUDA still serves the memory of captured graphs, of pools that other
     /// processes may open, and all other memory.
     Run(Run),
+
+    /// Run any CUDA program with delays in its streams, and find the operation whose delay changes its result
+    ///
+    /// PROGRAM is run without delays first, and has to succeed. Each seed then puts delays before some operations of its
+    /// streams: kernels, copies, fills, launches of graphs. A program whose order is complete gives the same result
+    /// whatever is late. The exit status of PROGRAM judges (an assertion of a test, say), or --compare and
+    /// --compare-file.
+    ///
+    /// The first seed that fails is narrowed to the fewest delays, mostly one. The checker then names the operations
+    /// that nothing orders with it.
+    Shake(Shake),
 
     /// Draw a program's memory: one page to open in a browser
     ///

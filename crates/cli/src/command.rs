@@ -74,6 +74,7 @@ fn perform(words: &[OsString], open: Open<'_>, out: &mut dyn Write, err: &mut dy
             let wish = attach::Wish::Serve { by_driver, report, check, deep, limit: limit.as_ref() };
             attach::run(wish, &run.program, run.keep_allocator, err)
         }
+        Command::Shake(shake) => attach::shake::run(shake, err),
         Command::Plan(plan) => plan::run(plan, out, err),
         Command::View(view) => view::run(view, open, out, err),
         Command::Devices(devices) => devices::run(devices, out),

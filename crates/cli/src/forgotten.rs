@@ -20,7 +20,7 @@ use crate::attach::in_path;
 const HEAD: u64 = 256;
 
 /// The subcommands that take a program, and the options to suggest before `--` if no output file is given.
-const TAKE: [(&str, &[&str]); 3] = [("check", &[]), ("record", &["-o", "run.trace"]), ("run", &[])];
+const TAKE: [(&str, &[&str]); 4] = [("check", &[]), ("record", &["-o", "run.trace"]), ("run", &[]), ("shake", &[])];
 
 /// Returns the message for a command that was removed.
 pub(crate) fn gone(words: &[OsString]) -> Option<&'static str> {
@@ -120,7 +120,7 @@ fn how(word: &OsStr) -> Option<Vec<OsString>> {
 }
 
 /// Quotes a word for a shell if needed.
-fn quoted(word: &OsStr) -> String {
+pub(crate) fn quoted(word: &OsStr) -> String {
     let text = word.to_string_lossy();
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
     match !text.is_empty() && text.chars().all(is_plain) {

@@ -10,7 +10,6 @@ use std::fmt::Write;
 use millpond_core::check::{Act, Checker, Finding, Found, Settings, Side, Suppressions};
 use millpond_core::ids::StreamId;
 use millpond_core::op::{Names, Op, Place};
-use millpond_core::order::op_at;
 use rustc_hash::FxHashMap;
 
 use crate::arguments::Ahead;
@@ -67,8 +66,8 @@ pub(crate) struct Judge {
     suppressions: &'static Suppressions,
     /// `true` if the command gets each finding as it happens.
     tells_each: bool,
-    /// Where the command delays operations, only findings are told whose earlier side is one of these, or comes later on
-    /// its stream: the streams, and the numbers of the operations in them.
+    /// Where the command delays operations, only findings are told of which a side is one of these, or comes later on its
+    /// stream: the streams, and the numbers of the operations in them.
     sought: Option<Vec<(StreamId, u64)>>,
 }
 
@@ -84,7 +83,7 @@ impl Judge {
 
     /// Looks for findings about the next operation on a stream and those after it. Returns its number there.
     pub(crate) fn look_for(&mut self, stream: StreamId) -> u64 {
-        let last = self.checker.snapshot(stream).map_or(0, |last| op_at(last.point().seq));
+        let last = self.checker.operations(stream).unwrap_or(0);
         if let Some(sought) = &mut self.sought {
             sought.push((stream, last + 1));
         }
@@ -93,8 +92,8 @@ impl Judge {
 
     fn is_sought(&self, finding: &Finding) -> bool {
         let Some(sought) = &self.sought else { return true };
-        let mut earlier = finding.earlier.iter().chain(&finding.others).filter_map(|side| side.stream.zip(side.op));
-        earlier.any(|(stream, op)| sought.iter().any(|from| from.0 == stream && from.1 <= op))
+        let mut ops = sides(finding).filter_map(|side| side.stream.zip(side.op));
+        ops.any(|(stream, op)| sought.iter().any(|from| from.0 == stream && from.1 <= op))
     }
 
     /// Judges an operation. Returns `true` if something was found, which [`tell`](Self::tell) then prints.

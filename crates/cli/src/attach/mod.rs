@@ -11,6 +11,7 @@ mod pytorch;
 mod report;
 mod sarif;
 mod served;
+pub(crate) mod shake;
 mod target;
 mod tool;
 

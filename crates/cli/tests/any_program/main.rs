@@ -1,8 +1,8 @@
 //! Unchanged programs of the driver API, as real processes: recorded and checked, linked with the library and by
 //! lookup.
 //!
-//! The programs are `program.c`, `graphs.c`, `peers.c`, `reused.c`, `unsafe.c`, `hostile.c`, `served.c` and `limit.c`;
-//! the C compiler makes them. `fakecuda` is their `libcuda.so.1`.
+//! The programs are `program.c`, `graphs.c`, `peers.c`, `reused.c`, `unsafe.c`, `hostile.c`, `served.c`, `limit.c`
+//! and `shake.c`; the C compiler makes them. `fakecuda` is their `libcuda.so.1`.
 
 mod graphs;
 mod hostile;
@@ -14,6 +14,7 @@ mod reports;
 mod reused;
 mod sarif;
 mod served;
+mod shake;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -38,7 +39,7 @@ static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
     let mut compiler = Command::new("cc");
     compiler.args(["-shared", "-fPIC", "-o"]).arg(place.join("libnvidia-ml.so.1")).arg(source.with_file_name("nvml.c"));
     assert!(compiler.status().unwrap().success(), "NVML is compiled");
-    let ways: [(&str, &[&str]); 19] = [
+    let ways: [(&str, &[&str]); 21] = [
         ("by-runtime", &["-rdynamic", "-DBY_RUNTIME", &folder, "-l:libcudart.so.13", "-l:libcuda.so.1"]),
         ("linked", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
         ("bare", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
@@ -58,11 +59,13 @@ static PLACE: LazyLock<PathBuf> = LazyLock::new(|| {
         ("served-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
         ("limit", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
         ("limit-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
+        ("shake", &["-rdynamic", &folder, "-l:libcuda.so.1"]),
+        ("shake-looked-up", &["-rdynamic", "-DBY_LOOKUP"]),
     ];
     for (name, flags) in ways {
         let mut compiler = Command::new("cc");
         let debug = if name == "bare" { "-g0" } else { "-g" };
-        let others = ["graphs", "hostile", "limit", "peers", "reused", "served", "unsafe"];
+        let others = ["graphs", "hostile", "limit", "peers", "reused", "served", "shake", "unsafe"];
         let other = others.iter().find(|other| name.starts_with(**other));
         let source = other.map_or(source.clone(), |other| source.with_file_name(format!("{other}.c")));
         compiler.args([debug, "-o"]).arg(place.join(name)).arg(&source).args(flags).args(["-ldl", "-lpthread"]);

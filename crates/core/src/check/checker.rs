@@ -272,6 +272,12 @@ impl Checker {
         refused
     }
 
+    /// Returns the number of operations of a stream so far, as findings count them. Returns `None` if the stream is not
+    /// live.
+    pub fn operations(&self, stream: StreamId) -> Option<u64> {
+        self.time.stream(stream).map(|stream| stream.kept.ops)
+    }
+
     /// Returns the address of the table entry of the first memory number, and the distance in bytes from one entry to
     /// the next, for callers that prefetch entries. The address is valid for no access.
     #[inline]

@@ -1,0 +1,407 @@
+//! `millpond shake -- PROGRAM`: runs a program with delays put into its streams, and looks whether its result changes.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `plan` | the delays of a seed |
+//! | `narrow` | the few delays that make a run fail |
+//! | `trial` | one run of the program |
+//! | `edge` | the missing edge at a delayed operation |
+//!
+//! The program is run without delays first. That run says which operations there are and how long it takes; and its
+//! result is the right one. Everything after it follows from the seed and these: a seed has the same delays each time.
+
+mod edge;
+mod narrow;
+mod plan;
+mod trial;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use self::edge::Edges;
+use self::narrow::{Runs, fewest, last};
+use self::plan::{Delay, Points, Which, choose, sum};
+use self::trial::{Broken, Kind, Program, Trial};
+use super::{counted, end_by, library, target};
+use crate::args::Shake;
+use crate::refusal::{cause, shown_path};
+use crate::{Status, Stop};
+
+/// The most runs that narrow a failure.
+const RUNS_MAX: usize = 40;
+/// The least time that the delays of a run may take together, in nanoseconds: less shows nothing.
+const TOTAL_LEAST: u64 = 128_000_000;
+/// A pass says no more than this.
+const PROVES: &str = "a pass proves nothing: it means that these delays changed nothing";
+
+/// Runs a program with delays.
+///
+/// # Errors
+/// Fails if the program cannot be run this way or fails without delays, or if `err` cannot be written.
+pub(crate) fn run(shake: &Shake, err: &mut dyn Write) -> Result<Status, Stop> {
+    match tried(shake, err) {
+        Ok(status) => Ok(status),
+        Err(Over::Said(text)) => Err(Stop::bad_input(text)),
+        Err(Over::Output(error)) => Err(Stop::Output(error)),
+        Err(Over::Signal(signal)) => {
+            err.flush()?;
+            std::process::exit(end_by(signal))
+        }
+    }
+}
+
+/// Why the command ends early.
+#[derive(Debug)]
+enum Over {
+    Said(String),
+    Signal(i32),
+    Output(io::Error),
+}
+
+impl From<Broken> for Over {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Signal(signal) => Over::Signal(signal),
+            Broken::Refused(text) => Over::Said(text),
+        }
+    }
+}
+
+impl From<io::Error> for Over {
+    fn from(error: io::Error) -> Self {
+        Over::Output(error)
+    }
+}
+
+/// What the undelayed run has given.
+struct Right {
+    time: Duration,
+    output: Vec<u8>,
+    /// The files that are compared, as the undelayed run wrote them.
+    files: Vec<(PathBuf, Vec<u8>)>,
+    points: Points,
+}
+
+impl Drop for Right {
+    fn drop(&mut self) {
+        for (path, bytes) in &self.files {
+            // The undelayed run's result is left, as without this command.
+            let _ = fs::write(path, bytes);
+        }
+    }
+}
+
+fn tried(shake: &Shake, err: &mut dyn Write) -> Result<Status, Over> {
+    let [name, args @ ..] = &shake.program[..] else { return Err(Over::Said("no program is named".to_owned())) };
+    let program = Program {
+        path: target::find(name).map_err(Over::Said)?,
+        name,
+        args,
+        library: library::library().map_err(Over::Said)?,
+        graphs: shake.graphs,
+        compare: shake.compare,
+    };
+    if std::env::var("CUDA_LAUNCH_BLOCKING").is_ok_and(|value| value != "0" && !value.is_empty()) {
+        writeln!(err, "millpond: shake: CUDA_LAUNCH_BLOCKING is left out: with it no stream runs ahead of another")?;
+    }
+    let right = undelayed(shake, &program, err)?;
+    let only_streams = shake.only_streams.iter().copied().collect();
+    let which = Which { only_copies: shake.only_copies, only_streams, graphs: shake.graphs };
+    let count = right.points.count(&which);
+    if count == 0 {
+        return Err(Over::Said(nothing_to_delay(&right.points)));
+    }
+    let total = total_of(shake, right.time);
+    let shaken = Shaken { shake, program: &program, right: &right, which: &which, total };
+    if !shake.at.is_empty() {
+        let delay = |at: &crate::args::At| Delay { stream: at.stream, number: at.number, nanoseconds: at.time.0 };
+        let delays: Vec<Delay> = shake.at.iter().map(delay).collect();
+        return shaken.by_hand(&delays, err);
+    }
+    shaken.by_seeds(err)
+}
+
+/// Returns why no operation can be delayed.
+fn nothing_to_delay(points: &Points) -> String {
+    match points.is_empty() {
+        true => "the program put no work into a stream: there is nothing to delay".to_owned(),
+        false => format!(
+            "no operation of the program may be delayed\n  help: it has {}; --only-copies and --only-streams leave \
+             operations out, and those of captures are delayed with --graphs only",
+            points.lines().join("; ")
+        ),
+    }
+}
+
+/// Returns the time that the delays of a run may take together. It is one of few, because undelayed runs differ by a
+/// little and seeds should not.
+fn total_of(shake: &Shake, plain: Duration) -> u64 {
+    if let Some(total) = shake.total {
+        return total.0;
+    }
+    let wanted = (plain.as_nanos() as f64 * shake.budget / 100.0) as u64;
+    let steps = wanted.max(TOTAL_LEAST) / TOTAL_LEAST;
+    TOTAL_LEAST << steps.ilog2()
+}
+
+/// Runs the program without delays. It must succeed; if its output is compared, it is run again to see whether the
+/// output is always the same.
+fn undelayed(shake: &Shake, program: &Program<'_>, err: &mut dyn Write) -> Result<Right, Over> {
+    let plain = program.run(Kind::Plain, &[], None)?;
+    if let Some(failure) = plain.failure(None) {
+        return Err(Over::Said(format!("the program fails without delays: {failure}")));
+    }
+    let read = |path: &PathBuf| match fs::read(path) {
+        Ok(bytes) => Ok((path.clone(), bytes)),
+        Err(error) => {
+            let reason = format!("{}: cannot be read after the undelayed run: {}", shown_path(path), cause(&error));
+            Err(Over::Said(reason))
+        }
+    };
+    let files = shake.compare_file.iter().map(read).collect::<Result<_, _>>()?;
+    let right = Right { time: plain.time, output: plain.output, files, points: plain.points };
+    writeln!(err, "millpond: shake: the program succeeds in {:.2} s without delays", right.time.as_secs_f64())?;
+    for line in right.points.lines() {
+        writeln!(err, "millpond: shake:   {line}")?;
+    }
+    err.flush()?;
+    if shake.compare || !right.files.is_empty() {
+        right.prepare();
+        let again = program.run(Kind::Delayed, &[], None)?;
+        if let Some(difference) = again.failure(None).or_else(|| right.difference(&again)) {
+            return Err(Over::Said(format!(
+                "two undelayed runs differ: {difference}\n  help: compare what is the same in each run: without times, \
+                 addresses and random numbers"
+            )));
+        }
+    }
+    Ok(right)
+}
+
+impl Right {
+    /// Removes the files that are compared, so that a run that does not write them is seen.
+    fn prepare(&self) {
+        for (path, _) in &self.files {
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Returns what differs in the result of another run.
+    fn difference(&self, other: &Trial) -> Option<String> {
+        let file = self.files.iter().find_map(|(path, bytes)| {
+            let name = shown_path(path);
+            match fs::read(path) {
+                Ok(other) if other == *bytes => None,
+                Ok(other) => Some(format!("{name} differs from the undelayed run's: {}", first_change(bytes, &other))),
+                Err(_) => Some(format!("{name} was not written")),
+            }
+        });
+        let has_other_output = self.output != other.output;
+        let output = || {
+            let change = first_change(&self.output, &other.output);
+            has_other_output.then(|| format!("its output differs from the undelayed run's: {change}"))
+        };
+        file.or_else(output)
+    }
+}
+
+/// Returns where two texts differ first.
+fn first_change(right: &[u8], other: &[u8]) -> String {
+    let lines = |bytes: &[u8]| String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect::<Vec<_>>();
+    let (right, other) = (lines(right), lines(other));
+    let is_other = |at: &usize| right.get(*at) != other.get(*at);
+    let Some(at) = (0..right.len().max(other.len())).find(is_other) else { return "in the ends of lines".to_owned() };
+    let shown = |lines: &[String]| match lines.get(at) {
+        Some(line) => format!("`{}`", line.chars().take(60).flat_map(char::escape_debug).collect::<String>()),
+        None => "nothing".to_owned(),
+    };
+    format!("line {}: {} in place of {}", at + 1, shown(&other), shown(&right))
+}
+
+/// The runs with delays.
+struct Shaken<'a> {
+    shake: &'a Shake,
+    program: &'a Program<'a>,
+    right: &'a Right,
+    which: &'a Which,
+    /// The most time that the delays of a run take together, in nanoseconds.
+    total: u64,
+}
+
+impl Shaken<'_> {
+    /// Returns the time after which a run counts as one that does not end.
+    fn limit(&self, delays: &[Delay]) -> Duration {
+        10 * self.right.time + 2 * Duration::from_nanos(sum(delays)) + Duration::from_secs(30)
+    }
+
+    /// Runs the program with delays. Returns the run, and why it failed.
+    fn try_with(&self, delays: &[Delay]) -> Result<(Trial, Option<String>), Over> {
+        self.right.prepare();
+        let limit = self.limit(delays);
+        let trial = self.program.run(Kind::Delayed, delays, Some(limit))?;
+        let failure = trial.failure(Some(limit)).or_else(|| self.right.difference(&trial));
+        Ok((trial, failure))
+    }
+
+    fn by_hand(&self, delays: &[Delay], err: &mut dyn Write) -> Result<Status, Over> {
+        let (trial, failure) = self.try_with(delays)?;
+        self.say_run("the delays", delays, &trial, failure.as_deref(), err)?;
+        if failure.is_none() {
+            writeln!(err, "millpond: shake: it passed; {PROVES}")?;
+            return Ok(Status::Fine);
+        }
+        self.explain(delays, err)?;
+        Ok(Status::Found)
+    }
+
+    fn by_seeds(&self, err: &mut dyn Write) -> Result<Status, Over> {
+        let seeds = self.shake.seed.map_or(self.shake.seeds.clone(), |seed| seed..seed.saturating_add(1));
+        let (mut count, mut delayed, mut times) = (0_u32, [0; 2], Duration::ZERO);
+        for seed in seeds {
+            let delays = choose(&self.right.points, self.which, seed, self.total);
+            let (trial, failure) = self.try_with(&delays)?;
+            self.say_run(&format!("seed {seed}"), &delays, &trial, failure.as_deref(), err)?;
+            if failure.is_some() {
+                let few = self.narrow(&delays, err)?;
+                self.explain(&few, err)?;
+                self.say_replay(seed, &few, err)?;
+                return Ok(Status::Found);
+            }
+            count += 1;
+            times += trial.time;
+            delayed.iter_mut().zip(trial.delays).for_each(|(all, more)| *all += more);
+        }
+        let [delays, sum] = delayed;
+        let slower = times.as_secs_f64() / f64::from(count) / self.right.time.as_secs_f64().max(1e-9);
+        writeln!(
+            err,
+            "millpond: shake: {} passed: {}, {} in all; a run took {slower:.1} times as long as without; {PROVES}",
+            counted(u64::from(count), "seed", "seeds"),
+            counted(delays, "delay", "delays"),
+            shown_time(sum),
+        )?;
+        Ok(Status::Fine)
+    }
+
+    /// Says what was delayed in a run, and how it ended.
+    fn say_run(
+        &self,
+        what: &str,
+        delays: &[Delay],
+        trial: &Trial,
+        failure: Option<&str>,
+        err: &mut dyn Write,
+    ) -> io::Result<()> {
+        let [count, sum] = trial.delays;
+        let of = self.right.points.count(self.which);
+        // A run that was stopped has reported nothing.
+        let made = match count {
+            0 => format!("{} of {of} operations to be delayed, {}", delays.len(), shown_time(plan::sum(delays))),
+            _ => format!("{count} of {of} operations delayed, {}", shown_time(sum)),
+        };
+        let ended = failure.map_or_else(|| "passed".to_owned(), |failure| format!("FAILED: {failure}"));
+        writeln!(err, "millpond: shake: {what}: {made} in all, {:.2} s: {ended}", trial.time.as_secs_f64())?;
+        if failure.is_some() {
+            trial.tail.iter().try_for_each(|line| writeln!(err, "  | {line}"))?;
+        }
+        err.flush()
+    }
+
+    /// Returns few delays with which the program still fails: mostly one, before the last operation where it helps.
+    fn narrow(&self, delays: &[Delay], err: &mut dyn Write) -> Result<Vec<Delay>, Over> {
+        let mut runs = Runs(RUNS_MAX - 2);
+        let fails = |some: &[Delay]| self.try_with(some).map(|(_, failure)| failure.is_some());
+        let mut few = fewest(delays, &mut runs, fails)?;
+        if let [one] = few[..] {
+            // The delay holds back what follows on the stream. The last operation whose delay fails is the one that the
+            // others should wait for.
+            let numbers = self.right.points.of(one.stream, self.which).filter(|number| *number >= one.number);
+            let places: Vec<Delay> = numbers.map(|number| Delay { number, ..one }).collect();
+            let at = last(places.len(), &mut runs, |at| fails(&places[at..=at]))?;
+            few = places.get(at).copied().into_iter().collect();
+        }
+        let again = [fails(&few)?, fails(&few)?].into_iter().filter(|failed| *failed).count();
+        let used = RUNS_MAX - runs.0;
+        let sure = match again {
+            2 => "fails each time",
+            1 => "fails in one of two runs",
+            _ => "did not fail again: the failure needs luck as well",
+        };
+        writeln!(
+            err,
+            "millpond: shake: narrowed in {} from {} to {}, with which the program {sure}:",
+            counted(used as u64, "run", "runs"),
+            counted(delays.len() as u64, "delay", "delays"),
+            few.len(),
+        )?;
+        err.flush()?;
+        Ok(few)
+    }
+
+    /// Says which operations were delayed, and what nothing orders with them.
+    fn explain(&self, delays: &[Delay], err: &mut dyn Write) -> Result<(), Over> {
+        self.right.prepare();
+        // The checker takes its time with each call.
+        let limit = 4 * self.limit(delays);
+        let edges = Edges::read(&self.program.run(Kind::Checked, delays, Some(limit))?);
+        for delay in delays {
+            let Delay { stream, number, nanoseconds } = *delay;
+            let (what, time) = (self.right.points.what(*delay), shown_time(nanoseconds));
+            let place = edges.place(*delay).map(|place| format!(", {place}")).unwrap_or_default();
+            writeln!(err, "  stream {stream}, operation {number}, {what}{place}: {time} late")?;
+        }
+        for delay in delays {
+            edges.show(*delay, err)?;
+        }
+        Ok(())
+    }
+
+    /// Says how to see the failure again.
+    fn say_replay(&self, seed: u64, few: &[Delay], err: &mut dyn Write) -> io::Result<()> {
+        let Shake { compare, compare_file, only_copies, only_streams, graphs, program, .. } = self.shake;
+        let mut judge = Vec::new();
+        judge.extend(compare.then(|| "--compare".to_owned()));
+        judge.extend(compare_file.iter().map(|path| format!("--compare-file {}", shown_path(path))));
+        judge.extend(graphs.then(|| "--graphs".to_owned()));
+        let mut seeded = vec![format!("--seed {seed} --total {}us", self.total / 1000)];
+        seeded.extend(only_copies.then(|| "--only-copies".to_owned()));
+        let streams: Vec<String> = only_streams.iter().map(u32::to_string).collect();
+        seeded.extend((!streams.is_empty()).then(|| format!("--only-streams {}", streams.join(","))));
+        let at = |it: &Delay| format!("--at {}:{}={}ns", it.stream, it.number, it.nanoseconds);
+        let alone: Vec<String> = few.iter().map(at).collect();
+        let program: Vec<String> = program.iter().map(|word| crate::forgotten::quoted(word)).collect();
+        for (what, mut words) in [("replay", seeded), ("replay that alone", alone)] {
+            words.extend(judge.iter().cloned());
+            writeln!(err, "millpond: shake: {what}: millpond shake {} -- {}", words.join(" "), program.join(" "))?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns a time of nanoseconds as text.
+fn shown_time(nanoseconds: u64) -> String {
+    match nanoseconds {
+        0..1_000_000 => format!("{:.0} us", nanoseconds as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", nanoseconds as f64 / 1e6),
+        _ => format!("{:.2} s", nanoseconds as f64 / 1e9),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_change_is_named() {
+        assert_eq!(first_change(b"a\nb\n", b"a\nc\n"), "line 2: `c` in place of `b`");
+        assert_eq!(first_change(b"a\n", b"a\n\x1b[1m\n"), "line 2: `\\u{1b}[1m` in place of nothing");
+        assert_eq!(first_change(b"a\n", b"a"), "in the ends of lines");
+    }
+
+    #[test]
+    fn times_are_shown_in_their_unit() {
+        assert_eq!([1_000, 20_500_000, 2_000_000_000].map(shown_time), ["1 us", "20.5 ms", "2.00 s"]);
+    }
+}
