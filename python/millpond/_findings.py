@@ -8,11 +8,18 @@ import os
 
 #: The variables that the command sets for the preloaded library, and the one by which it reports each finding at once.
 MODE, FOLDER, EACH = "MILLPOND_INTERPOSE", "MILLPOND_INTERPOSE_REPORT", "MILLPOND_INTERPOSE_EACH"
+#: The variable by which the command names its list of delays to that library.
+SHAKE = "MILLPOND_INTERPOSE_SHAKE"
 
 
 def is_checked():
     """Returns True if this process runs under ``millpond check``."""
     return os.environ.get(MODE) == "check" and FOLDER in os.environ
+
+
+def is_shaken():
+    """Returns True if this process runs under ``millpond shake``."""
+    return SHAKE in os.environ
 
 
 class Findings:

@@ -1,7 +1,8 @@
 """``pytest --millpond``: checks the order of the CUDA calls of a test session, and fails the test that made a finding.
+``pytest --millpond-shake=20``: runs the session with delays in its streams, by 20 seeds.
 
-The session is started again under ``millpond check``. So each process of it has the preloaded library, also the workers
-of pytest-xdist.
+The session is started again under ``millpond check`` or ``millpond shake``. So each process of it has the preloaded
+library, also the workers of pytest-xdist.
 """
 
 import os
@@ -16,11 +17,16 @@ def pytest_addoption(parser):
     group = parser.getgroup("millpond", "order of CUDA calls (Millpond)")
     group.addoption("--millpond", action="store_true", help="run under `millpond check`; a finding fails its test")
     group.addoption(
+        "--millpond-shake",
+        metavar="SEEDS",
+        help="run under `millpond shake`: once as it is, then with delays in its streams by so many seeds (20, or 5..9)",
+    )
+    group.addoption(
         "--millpond-option",
         action="append",
         default=[],
         metavar="OPTION",
-        help="an option of `millpond check`, as in --millpond-option=--suppressions=known.txt",
+        help="an option of `millpond check` or `shake`, as in --millpond-option=--suppressions=known.txt",
     )
 
 
@@ -34,17 +40,26 @@ def _again():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
-    if not config.getoption("--millpond") or config.option.help:
+    seeds = config.getoption("--millpond-shake")
+    if not (config.getoption("--millpond") or seeds) or config.option.help:
         return
-    if _findings.is_checked():
+    if seeds and config.getoption("--millpond"):
+        raise pytest.UsageError("--millpond and --millpond-shake are two runs: give one of them")
+    if seeds and _findings.is_shaken():
+        # The session's own status judges.
+        return
+    if not seeds and _findings.is_checked():
         config.pluginmanager.register(_Check(), "millpond-check")
         return
+    option, command = ("--millpond-shake", "shake") if seeds else ("--millpond", "check")
     if list(config.invocation_params.args) != sys.argv[1:]:
-        raise pytest.UsageError("--millpond is for the command line; run the program by `millpond check -- PROGRAM`")
+        raise pytest.UsageError(f"{option} is for the command line; run the program by `millpond {command} -- PROGRAM`")
     if _command.path() is None:
-        raise pytest.UsageError("--millpond: the command millpond is not installed with this package, nor in PATH")
-    os.environ[_findings.EACH] = "1"
-    _command.become(["check", *config.getoption("--millpond-option"), "--", *_again()])
+        raise pytest.UsageError(f"{option}: the command millpond is not installed with this package, nor in PATH")
+    words = [f"--seeds={seeds}"] if seeds else []
+    if not seeds:
+        os.environ[_findings.EACH] = "1"
+    _command.become([command, *words, *config.getoption("--millpond-option"), "--", *_again()])
 
 
 class _Check:

@@ -45,7 +45,10 @@ fn a_missing_edge_is_found_narrowed_and_named() {
         let edge = said.split("nothing orders it with").nth(1).unwrap_or_else(|| panic!("{said}"));
         assert!(line(edge, "  delayed ").contains(&read), "{said}");
         assert!(line(edge, "  later ").contains(&copied), "{said}");
-        assert!(edge.contains("= help: make stream 1 wait for an event recorded on stream 2"), "{said}");
+        assert!(
+            edge.contains("= help: make stream 1 wait for the event that is recorded already by stream 2"),
+            "{said}"
+        );
     }
 }
 
@@ -201,4 +204,97 @@ fn captures_are_left_alone_unless_asked() {
     assert!(line(&found, ": FAILED").contains("`2 nodes` in place of `1 nodes`"), "{found}");
     let output = shake(&["--graphs", "--seeds", "4"], "shake", &["captured"]);
     assert_eq!(output.status.code(), Some(0), "a delay in a graph changes no result: {}", said(&output));
+}
+
+/// A session whose second test does not wait for a late copy.
+const TESTS: &str = r#"
+import ctypes
+import time
+
+cuda = ctypes.CDLL("libcuda.so.1")
+
+
+def must(code):
+    assert code == 0, code
+
+
+def begin():
+    context, streams = ctypes.c_void_p(), [ctypes.c_void_p(), ctypes.c_void_p()]
+    must(cuda.cuInit(0))
+    must(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
+    must(cuda.cuCtxSetCurrent(context))
+    for stream in streams:
+        must(cuda.cuStreamCreate(ctypes.byref(stream), 1))
+    return streams
+
+
+def copied(is_right):
+    s, t = begin()
+    at, to, size = ctypes.c_uint64(), ctypes.c_void_p(), ctypes.c_size_t(64)
+    must(cuda.cuMemAlloc_v2(ctypes.byref(at), size))
+    must(cuda.cuMemHostAlloc(ctypes.byref(to), size, 0))
+    must(cuda.cuMemsetD8Async(at, 7, size, s))  # filled late
+    if is_right:
+        must(cuda.cuStreamSynchronize(s))
+    time.sleep(0.002)
+    must(cuda.cuMemcpyDtoHAsync_v2(to, at, size, t))  # copied before
+    must(cuda.cuCtxSynchronize())
+    return ctypes.string_at(to, 64)
+
+
+def test_right():
+    assert copied(True) == b"\x07" * 64
+
+
+def test_wrong():
+    assert copied(False) == b"\x07" * 64
+"#;
+
+/// Returns an interpreter that has pytest.
+fn with_pytest() -> Option<PathBuf> {
+    let given = std::env::var_os("MILLPOND_TEST_PYTHON").map(PathBuf::from);
+    let has = |python: &PathBuf| {
+        let asked = Command::new(python).args(["-c", "import pytest"]).output();
+        asked.is_ok_and(|output| output.status.success())
+    };
+    let found = given.into_iter().chain(super::python::interpreters()).find(has);
+    if found.is_none() {
+        println!("skipped: no Python here has pytest (MILLPOND_TEST_PYTHON names one that has)");
+    }
+    found
+}
+
+#[test]
+fn a_session_of_pytest_is_shaken_and_lines_of_python_are_named() {
+    let Some(interpreter) = with_pytest() else { return };
+    let folder = PLACE.join("shaken-pytest");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("test_late.py"), TESTS).unwrap();
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
+    let commands = Path::new(env!("CARGO_BIN_EXE_millpond")).parent().unwrap();
+    let path = std::env::join_paths([commands, Path::new("/usr/bin"), Path::new("/bin")]).unwrap();
+    let pytest = |more: &[&str]| {
+        let like = command();
+        let mut command = Command::new(&interpreter);
+        command.envs(like.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        command.env("PYTHONPATH", &package).env("PATH", &path).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.args(["-m", "pytest", "-p", "millpond.pytest_plugin", "-p", "no:cacheprovider"]);
+        command.current_dir(&folder).args(more).output().unwrap()
+    };
+    let output = pytest(&["--millpond-shake=20"]);
+    let found = said(&output);
+    let context = format!("{found}\n{}", text(&output.stdout));
+    assert_eq!(output.status.code(), Some(1), "{context}");
+    assert!(text(&output.stdout).contains("2 passed"), "the output of the undelayed session: {context}");
+    assert!(line(&found, ": FAILED").contains("exit status 1") && found.contains("1 failed, 1 passed"), "{context}");
+    let number = |mark: &str| TESTS.lines().position(|line| line.ends_with(mark)).unwrap() + 1;
+    let [filled, copied] = ["# filled late", "# copied before"].map(|mark| format!("test_late.py:{}", number(mark)));
+    assert!(line(&found, " late").contains(&filled), "{context}");
+    let edge = found.split("nothing orders it with").nth(1).unwrap_or_else(|| panic!("{context}"));
+    assert!(edge.contains(&filled) && edge.contains(&copied), "{context}");
+    let output = pytest(&["--millpond-shake=4", "test_late.py::test_right"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(said(&output).contains("4 seeds passed"), "{}", said(&output));
+    let output = pytest(&["--millpond-shake=4", "--millpond"]);
+    assert!(said(&output).contains("give one of them"), "{}", said(&output));
 }

@@ -107,8 +107,13 @@ impl Edges {
             found.calls.iter().try_for_each(|calls| writeln!(err, "    = help: {calls}"))?;
         }
         match shown.len().saturating_sub(SHOWN_MAX) {
-            0 => Ok(()),
-            more => writeln!(err, "  ... and {more} more, which come later"),
+            0 => {}
+            more => writeln!(err, "  ... and {more} more, which come later")?,
+        }
+        let has_kernel = shown.iter().take(SHOWN_MAX).any(|found| found.sides().any(|side| side.kernel.is_some()));
+        match has_kernel {
+            true => writeln!(err, "  = note: a kernel counts as a write of all memory whose address it gets"),
+            false => Ok(()),
         }
     }
 }
