@@ -56,6 +56,16 @@ pub(crate) struct About<'a> {
     pub(crate) note: Option<&'a str>,
 }
 
+/// The operations that the command delays. Only findings are told of which a side is one of these, or comes later on
+/// its stream.
+#[derive(Debug, Default)]
+struct Sought {
+    /// Their streams, and their numbers as the checker counts them.
+    from: Vec<(StreamId, u64)>,
+    /// The operations of each stream: as the checker counts them, and as the command names them.
+    points: FxHashMap<StreamId, Vec<(u64, [u32; 2])>>,
+}
+
 /// The checker of a process.
 #[derive(Debug)]
 pub(crate) struct Judge {
@@ -66,9 +76,8 @@ pub(crate) struct Judge {
     suppressions: &'static Suppressions,
     /// `true` if the command gets each finding as it happens.
     tells_each: bool,
-    /// Where the command delays operations, only findings are told of which a side is one of these, or comes later on its
-    /// stream: the streams, and the numbers of the operations in them.
-    sought: Option<Vec<(StreamId, u64)>>,
+    /// Where the command delays operations: which.
+    sought: Option<Sought>,
 }
 
 impl Judge {
@@ -77,23 +86,20 @@ impl Judge {
     pub(crate) fn new(races: bool, leaks: bool, suppressions: &'static Suppressions, tells_each: bool) -> Self {
         let settings = Settings { races, leaks, advice: false, ..Settings::RECORDED };
         let checker = Checker::new(settings);
-        let sought = mode::shaking().map(|_| Vec::new());
+        let sought = mode::shaking().map(|_| Sought::default());
         Self { checker, found: Vec::new(), said: FxHashMap::default(), suppressions, tells_each, sought }
     }
 
-    /// Looks for findings about the next operation on a stream and those after it. Returns its number there.
-    pub(crate) fn look_for(&mut self, stream: StreamId) -> u64 {
-        let last = self.checker.operations(stream).unwrap_or(0);
+    /// Notes how the command names the next operation on a stream, and whether it is delayed. Returns its number.
+    pub(crate) fn count(&mut self, stream: StreamId, point: [u32; 2], is_delayed: bool) -> u64 {
+        let op = self.checker.operations(stream).unwrap_or(0) + 1;
         if let Some(sought) = &mut self.sought {
-            sought.push((stream, last + 1));
+            sought.points.entry(stream).or_default().push((op, point));
+            if is_delayed {
+                sought.from.push((stream, op));
+            }
         }
-        last + 1
-    }
-
-    fn is_sought(&self, finding: &Finding) -> bool {
-        let Some(sought) = &self.sought else { return true };
-        let mut ops = sides(finding).filter_map(|side| side.stream.zip(side.op));
-        ops.any(|(stream, op)| sought.iter().any(|from| from.0 == stream && from.1 <= op))
+        op
     }
 
     /// Judges an operation. Returns `true` if something was found, which [`tell`](Self::tell) then prints.
@@ -125,9 +131,11 @@ impl Judge {
     #[cold]
     pub(crate) fn tell(&mut self, mut about: About<'_>) {
         for mut finding in std::mem::take(&mut self.found) {
-            if !self.is_sought(&finding) {
+            if self.sought.as_ref().is_some_and(|sought| !sought.is_in(&finding)) {
                 continue;
             }
+            // The earlier side: what comes later should wait for it.
+            let point = finding.earlier.as_ref().and_then(|side| self.sought.as_ref()?.point(side));
             let numbers: Vec<_> = sides(&finding).map(number).collect();
             place(&mut finding, about.places);
             let mut key = finding.key();
@@ -138,6 +146,9 @@ impl Judge {
                     Some(_) => String::new(),
                     None if self.said.len() < SAID_MAX => {
                         report::say(shown(&finding, &found));
+                        if let Some([stream, number]) = point {
+                            report::add(&format!("earlier\t{stream}\t{number}\n"));
+                        }
                         as_json(&found)
                     }
                     None => {
@@ -155,6 +166,20 @@ impl Judge {
                 }
             }
         }
+    }
+}
+
+impl Sought {
+    fn is_in(&self, finding: &Finding) -> bool {
+        let mut ops = sides(finding).filter_map(|side| side.stream.zip(side.op));
+        ops.any(|(stream, op)| self.from.iter().any(|from| from.0 == stream && from.1 <= op))
+    }
+
+    /// Returns the operation of a side, as the command names it.
+    fn point(&self, side: &Side) -> Option<[u32; 2]> {
+        let (points, op) = (self.points.get(&side.stream?)?, side.op?);
+        // A stream that was destroyed may have had this number before: the newest counts.
+        points.iter().rev().find(|point| point.0 == op).map(|point| point.1)
     }
 }
 

@@ -337,20 +337,22 @@ impl Session {
         });
     }
 
-    /// Notes that the next operation on a stream is one that `millpond shake` delays. What is found about it, and about
-    /// later work of the stream, is what the command wants. `number` is how the command names it.
-    #[cold]
-    pub(crate) fn mark(&mut self, at: &At, stream: Stream, number: [u32; 2]) {
+    /// Notes how `millpond shake` names the next operation on a stream. If it is one that the command delays, what is
+    /// found about it, and about later work of its stream, is what the command wants.
+    pub(crate) fn count(&mut self, at: &At, stream: Stream, point: [u32; 2], is_delayed: bool) {
         let id = self.stream(at, stream);
         let Sink::Judge(judge) = &mut self.sink else { return };
-        let op = judge.look_for(id);
+        let op = judge.count(id, point, is_delayed);
+        if !is_delayed {
+            return;
+        }
         let spot = match self.place {
             Place::Line(line) => line.checked_sub(1).and_then(|number| self.places.spot(number)).cloned(),
             _ => None,
         };
         let spot = spot.map(|spot| spot.to_string()).unwrap_or_default();
-        let [stream, operation] = number;
-        report::add(&format!("delayed\t{stream}\t{operation}\t{id}\t{op}\t{spot}\n"));
+        let [stream, number] = point;
+        report::add(&format!("delayed\t{stream}\t{number}\t{id}\t{op}\t{spot}\n"));
     }
 
     fn finish(&mut self) {

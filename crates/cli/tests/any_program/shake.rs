@@ -38,7 +38,7 @@ fn a_missing_edge_is_found_narrowed_and_named() {
         assert!(said.contains("stream 1: 6 copies") && said.contains("stream 2: 6 kernels"), "{way}: {said}");
         assert!(line(&said, ": FAILED").contains("exit status 4"), "{said}");
         assert!(said.contains("  | ") && said.contains(" of 6 values are wrong"), "the end of its output: {said}");
-        assert!(line(&said, "narrowed in").contains("to 1, with which the program fails each time"), "{said}");
+        assert!(line(&said, "narrowed in 2 runs").contains("to 1, with which the program fails each time"), "{said}");
         let delayed = line(&said, " late");
         let (read, copied) = (place("/* the kernel that reads */"), place("/* the copy that comes too early */"));
         assert!(delayed.contains("stream 2") && delayed.contains("a kernel") && delayed.contains(&read), "{said}");
@@ -58,6 +58,9 @@ fn whichever_stream_is_late_both_lines_are_named() {
     for options in [&[][..], &["--only-copies"]] {
         let output = shake(options, "shake", &["prefetch"]);
         let said = said(&output);
+        if options.is_empty() {
+            assert!(line(&said, " late").contains("a kernel"), "the one to wait for, if it may be late: {said}");
+        }
         assert_eq!(output.status.code(), Some(1), "{options:?}: {said}");
         let edge = said.split("millpond: shake: ").find(|part| part.contains("  [race] ")).unwrap_or_default();
         for mark in ["/* the kernel that reads */", "/* the copy that comes too early */"] {
@@ -78,21 +81,25 @@ fn its_twin_passes_and_a_pass_claims_nothing() {
 
 #[test]
 fn a_seed_and_what_it_is_narrowed_to_fail_again() {
-    let first = said(&shake(&[], "shake", &["prefetch"]));
-    for (part, options) in [("replay: ", 4), ("replay that alone: ", 2)] {
-        let words: Vec<&str> = line(&first, part).split("shake ").nth(1).unwrap().split(' ').take(options).collect();
-        assert!(words.iter().all(|word| *word != "--"), "{words:?}");
+    let first = said(&shake(&["--only-streams", "2"], "shake", &["prefetch"]));
+    for part in ["replay: ", "replay that alone: "] {
+        let words = line(&first, part).split("shake ").nth(1).unwrap().split(" -- ").next().unwrap();
+        let words: Vec<&str> = words.split(' ').collect();
         for _ in 0..2 {
             let output = shake(&words, "shake", &["prefetch"]);
             let again = said(&output);
             assert_eq!(output.status.code(), Some(1), "{words:?}: {again}");
-            if options == 4 {
+            if part == "replay: " {
                 assert_eq!(delays_of(&again), delays_of(&first));
             }
         }
         let output = shake(&words, "shake", &["prefetch", "right"]);
         assert_eq!(output.status.code(), Some(0), "{words:?}: {}", said(&output));
     }
+    let any = said(&shake(&[], "shake", &["prefetch"]));
+    let words = line(&any, "replay that alone: ").split("shake ").nth(1).unwrap().split(" -- ").next().unwrap();
+    let output = shake(&words.split(' ').collect::<Vec<_>>(), "shake", &["prefetch"]);
+    assert_eq!(output.status.code(), Some(1), "{words}: {}", said(&output));
 }
 
 #[test]

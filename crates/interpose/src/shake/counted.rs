@@ -51,13 +51,14 @@ struct Operations {
     listed: Vec<(u32, u64)>,
 }
 
-/// A listed operation.
+/// An operation, as the command names it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Found {
+pub(crate) struct Point {
     pub(crate) stream: u32,
     /// Its number in its stream, from 1.
     pub(crate) number: u32,
-    pub(crate) nanoseconds: u64,
+    /// How late it is to be, if it is listed.
+    pub(crate) nanoseconds: Option<u64>,
 }
 
 /// The streams of a process.
@@ -88,21 +89,18 @@ impl Counted {
         Self { numbers: FxHashMap::default(), next: 1, streams: Vec::new(), listed }
     }
 
-    /// Counts an operation. Returns it if it is listed.
+    /// Counts an operation.
     #[inline]
-    pub(crate) fn next(&mut self, key: Key, work: Work, is_captured: bool) -> Option<Found> {
+    pub(crate) fn next(&mut self, key: Key, work: Work, is_captured: bool) -> Option<Point> {
         let stream = match self.numbers.get(&key) {
             Some(number) => *number,
             None => self.add(key),
         };
         let operations = self.streams.get_mut(stream as usize)?;
         operations.letters.push(work.letter(is_captured));
-        let (number, nanoseconds) = *operations.listed.last()?;
-        if number as usize != operations.letters.len() {
-            return None;
-        }
-        operations.listed.pop();
-        Some(Found { stream, number, nanoseconds })
+        let number = operations.letters.len() as u32;
+        let listed = operations.listed.pop_if(|listed| listed.0 == number);
+        Some(Point { stream, number, nanoseconds: listed.map(|listed| listed.1) })
     }
 
     /// Numbers a stream that was made.
@@ -150,11 +148,12 @@ mod tests {
         let (one, two) = (Stream(0x10), Stream(0x20));
         counted.make(one);
         counted.make(two);
-        let found = |stream, number, nanoseconds| Some(Found { stream, number, nanoseconds });
+        let found = |stream, number, time| Some(Point { stream, number, nanoseconds: Some(time) });
         assert_eq!(counted.next(Key::Made(one), Work::Kernel, false), found(1, 1, 9));
-        assert_eq!(counted.next(Key::Made(one), Work::Copy, true), None);
+        let other = |stream, number| Some(Point { stream, number, nanoseconds: None });
+        assert_eq!(counted.next(Key::Made(one), Work::Copy, true), other(1, 2));
         assert_eq!(counted.next(Key::Made(two), Work::Graph, false), found(2, 1, 50));
-        assert_eq!(counted.next(Key::Legacy(0), Work::Fill, false), None);
+        assert_eq!(counted.next(Key::Legacy(0), Work::Fill, false), other(0, 1));
         assert_eq!(counted.next(Key::Made(one), Work::Kernel, false), found(1, 3, 7));
         assert_eq!(counted.lines(), "points\t0\tF\npoints\t1\tKcK\npoints\t2\tG\n");
     }
@@ -163,11 +162,13 @@ mod tests {
     fn a_handle_that_is_given_out_again_is_another_stream() {
         let mut counted = Counted::new("2 1 5");
         let key = Key::Made(Stream(0x10));
-        assert_eq!(counted.next(key, Work::Kernel, false), None);
+        let mut streams = |key, work| counted.next(key, work, false).map(|it| (it.stream, it.nanoseconds));
+        assert_eq!(streams(key, Work::Kernel), Some((1, None)));
         counted.end(Stream(0x10));
-        assert_eq!(counted.next(key, Work::Kernel, false).map(|it| it.stream), Some(2));
-        assert_eq!(counted.next(Key::PerThread(1, 0), Work::Kernel, false), None);
-        assert_eq!(counted.next(Key::PerThread(2, 0), Work::Copy, false), None);
+        let mut streams = |key, work| counted.next(key, work, false).map(|it| (it.stream, it.nanoseconds));
+        assert_eq!(streams(key, Work::Kernel), Some((2, Some(5))));
+        assert_eq!(streams(Key::PerThread(1, 0), Work::Kernel), Some((3, None)));
+        assert_eq!(streams(Key::PerThread(2, 0), Work::Copy), Some((4, None)));
         assert_eq!(counted.lines(), "points\t1\tK\npoints\t2\tK\npoints\t3\tK\npoints\t4\tC\n");
     }
 }

@@ -10,7 +10,7 @@
 //! | `delay` | the kernel that takes time, in each context |
 //!
 //! Nothing here looks at a clock: the list says how long, so that a run with the same list is delayed in the same way.
-//! Where operations are checked, nothing is delayed: the session learns which operation the list means.
+//! Where operations are checked, nothing is delayed: the session learns which operations the list means.
 //!
 //! Host functions are no operations here: a context runs them one after the other, so that late ones of one stream
 //! would make those of other streams late as well.
@@ -73,13 +73,13 @@ pub(crate) fn work(at: &At, stream: Stream, work: Work, real: impl Fn() -> Code)
     // If the driver does not say, the call is the driver's to refuse.
     let is_captured = capturing::may_be() && ask::capture_status(own) != Some(false);
     let Some(counted) = counted() else { return real() };
-    let found = lock(counted).next(key(own), work, is_captured);
-    if let Some(found) = found {
+    let Some(point) = lock(counted).next(key(own), work, is_captured) else { return real() };
+    if mode::is_noting() {
+        at.settle(|session| session.count(at, stream, [point.stream, point.number], point.nanoseconds.is_some()));
+    } else if let Some(nanoseconds) = point.nanoseconds {
         let is_wanted = !is_captured || mode::shaking().is_some_and(|shaking| shaking.graphs);
-        if mode::is_noting() {
-            at.settle(|session| session.mark(at, stream, [found.stream, found.number]));
-        } else if is_wanted && delay::put(own, found.nanoseconds, is_captured) {
-            for (sum, more) in DELAYS.iter().zip([1, found.nanoseconds]) {
+        if is_wanted && delay::put(own, nanoseconds, is_captured) {
+            for (sum, more) in DELAYS.iter().zip([1, nanoseconds]) {
                 sum.fetch_add(more, Ordering::Relaxed);
             }
         }

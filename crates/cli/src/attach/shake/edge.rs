@@ -35,6 +35,8 @@ pub(super) struct Known {
 pub(super) struct Edges {
     known: Vec<Known>,
     found: Vec<Found>,
+    /// The earlier operations of findings, by stream and number: those that later ones should wait for.
+    earlier: Vec<(u32, u32)>,
 }
 
 impl Edges {
@@ -49,6 +51,9 @@ impl Edges {
                     };
                     edges.known.push(Known { stream, number, who: who.to_owned(), op, place: place.to_owned() });
                 }
+                ["earlier", stream, number] => {
+                    edges.earlier.extend(stream.parse().ok().zip(number.parse().ok()));
+                }
                 // The first report of a finding is made when it is found.
                 ["finding", _, found] => {
                     let Ok(found) = serde_json::from_str::<Found>(found) else { continue };
@@ -60,6 +65,15 @@ impl Edges {
             }
         }
         edges
+    }
+
+    /// Returns the operations, by stream and number, whose delay alone may show a missing edge. Those that were delayed
+    /// come first.
+    pub(super) fn suspects(&self) -> Vec<(u32, u32)> {
+        let is_delayed = |point: &(u32, u32)| self.known.iter().any(|known| (known.stream, known.number) == *point);
+        let (mut first, others): (Vec<_>, Vec<_>) = self.earlier.iter().copied().partition(is_delayed);
+        first.extend(others);
+        first
     }
 
     /// Returns the place of a delayed operation.

@@ -31,6 +31,10 @@ use crate::{Status, Stop};
 
 /// The most runs that narrow a failure.
 const RUNS_MAX: usize = 40;
+/// The most operations that are tried because the checker names them.
+const SUSPECTS_MAX: usize = 8;
+/// The time that such an operation is late, in nanoseconds.
+const ALONE: u64 = 40_000_000;
 /// The least time that the delays of a run may take together, in nanoseconds: less shows nothing.
 const TOTAL_LEAST: u64 = 128_000_000;
 /// A pass says no more than this.
@@ -309,21 +313,24 @@ impl Shaken<'_> {
         err.flush()
     }
 
-    /// Returns few delays with which the program still fails: mostly one, before the last operation where it helps.
+    /// Returns few delays with which the program still fails: mostly one, of the operation that others should wait for.
     fn narrow(&self, delays: &[Delay], err: &mut dyn Write) -> Result<Vec<Delay>, Over> {
-        let mut runs = Runs(RUNS_MAX - 2);
-        let fails = |some: &[Delay]| self.try_with(some).map(|(_, failure)| failure.is_some());
-        let mut few = fewest(delays, &mut runs, fails)?;
-        if let [one] = few[..] {
-            // The delay holds back what follows on the stream. The last operation whose delay fails is the one that the
-            // others should wait for.
-            let numbers = self.right.points.of(one.stream, self.which).filter(|number| *number >= one.number);
-            let places: Vec<Delay> = numbers.map(|number| Delay { number, ..one }).collect();
-            let at = last(places.len(), &mut runs, |at| fails(&places[at..=at]))?;
-            few = places.get(at).copied().into_iter().collect();
+        let mut runs = Runs(RUNS_MAX);
+        let mut fails = |some: &[Delay]| self.try_with(some).map(|(_, failure)| failure.is_some());
+        let (mut few, mut again) = (Vec::new(), 0);
+        for suspect in self.suspects(delays)? {
+            if runs.take() && fails(&[suspect])? && runs.take() && fails(&[suspect])? {
+                (few, again) = (vec![suspect], 2);
+                break;
+            }
         }
-        let again = [fails(&few)?, fails(&few)?].into_iter().filter(|failed| *failed).count();
-        let used = RUNS_MAX - runs.0;
+        if few.is_empty() {
+            // Two are kept for the proof.
+            let mut search = Runs(runs.0.saturating_sub(2));
+            few = self.fewest(delays, &mut search, &mut fails)?;
+            runs = Runs(search.0);
+            again = [fails(&few)?, fails(&few)?].into_iter().filter(|failed| *failed).count();
+        }
         let sure = match again {
             2 => "fails each time",
             1 => "fails in one of two runs",
@@ -332,7 +339,7 @@ impl Shaken<'_> {
         writeln!(
             err,
             "millpond: shake: narrowed in {} from {} to {}, with which the program {sure}:",
-            counted(used as u64, "run", "runs"),
+            counted((RUNS_MAX - runs.0) as u64, "run", "runs"),
             counted(delays.len() as u64, "delay", "delays"),
             few.len(),
         )?;
@@ -340,12 +347,43 @@ impl Shaken<'_> {
         Ok(few)
     }
 
-    /// Says which operations were delayed, and what nothing orders with them.
-    fn explain(&self, delays: &[Delay], err: &mut dyn Write) -> Result<(), Over> {
+    /// Returns delays that may each make the program fail alone: of operations that the checker says others should wait
+    /// for, where it says so about the delayed ones and what follows them.
+    fn suspects(&self, delays: &[Delay]) -> Result<Vec<Delay>, Over> {
+        let found = self.check(delays)?.suspects();
+        let may_be = |&(stream, number): &(u32, u32)| self.right.points.of(stream, self.which).any(|it| it == number);
+        let nanoseconds = self.total.min(ALONE);
+        let suspects = found.into_iter().filter(may_be).take(SUSPECTS_MAX);
+        Ok(suspects.map(|(stream, number)| Delay { stream, number, nanoseconds }).collect())
+    }
+
+    /// Returns the fewest of the delays with which the program fails. One alone is put before the last operation where
+    /// it still helps, because a delay holds back all that follows on its stream.
+    fn fewest(
+        &self,
+        delays: &[Delay],
+        runs: &mut Runs,
+        mut fails: impl FnMut(&[Delay]) -> Result<bool, Over>,
+    ) -> Result<Vec<Delay>, Over> {
+        let few = fewest(delays, runs, &mut fails)?;
+        let [one] = few[..] else { return Ok(few) };
+        let numbers = self.right.points.of(one.stream, self.which).filter(|number| *number >= one.number);
+        let places: Vec<Delay> = numbers.map(|number| Delay { number, ..one }).collect();
+        let at = last(places.len(), runs, |at| fails(&places[at..=at]))?;
+        Ok(places.get(at).map_or(few, |place| vec![*place]))
+    }
+
+    /// Runs the program with the checker, and returns what that says about these operations.
+    fn check(&self, delays: &[Delay]) -> Result<Edges, Over> {
         self.right.prepare();
         // The checker takes its time with each call.
         let limit = 4 * self.limit(delays);
-        let edges = Edges::read(&self.program.run(Kind::Checked, delays, Some(limit))?);
+        Ok(Edges::read(&self.program.run(Kind::Checked, delays, Some(limit))?))
+    }
+
+    /// Says which operations were delayed, and what nothing orders with them.
+    fn explain(&self, delays: &[Delay], err: &mut dyn Write) -> Result<(), Over> {
+        let edges = self.check(delays)?;
         for delay in delays {
             let Delay { stream, number, nanoseconds } = *delay;
             let (what, time) = (self.right.points.what(*delay), shown_time(nanoseconds));

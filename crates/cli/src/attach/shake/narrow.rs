@@ -9,7 +9,7 @@ pub(super) struct Runs(pub(super) usize);
 
 impl Runs {
     /// Takes one. Returns `false` if none is left.
-    fn take(&mut self) -> bool {
+    pub(super) fn take(&mut self) -> bool {
         let is_left = self.0 > 0;
         self.0 = self.0.saturating_sub(1);
         is_left
