@@ -3,7 +3,7 @@
 //! | module | one line |
 //! |---|---|
 //! | [`args`] | the command's arguments |
-//! | [`attach`] | `millpond record`, `check`, `run -- PROGRAM`: any CUDA program, unchanged |
+//! | [`attach`] | `millpond record`, `check`, `run`, `shake -- PROGRAM`: any CUDA program, unchanged |
 //! | [`check`] | `millpond check`: checks the order of a program |
 //! | [`devices`] | `millpond devices`: lists this machine's devices |
 //! | [`plan`] | `millpond plan`: places buffers with known lifetimes |

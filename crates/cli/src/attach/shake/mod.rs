@@ -403,11 +403,11 @@ impl Shaken<'_> {
         judge.extend(compare.then(|| "--compare".to_owned()));
         judge.extend(compare_file.iter().map(|path| format!("--compare-file {}", shown_path(path))));
         judge.extend(graphs.then(|| "--graphs".to_owned()));
-        let mut seeded = vec![format!("--seed {seed} --total {}us", self.total / 1000)];
+        let mut seeded = vec![format!("--seed {seed} --total {}", exact(self.total))];
         seeded.extend(only_copies.then(|| "--only-copies".to_owned()));
         let streams: Vec<String> = only_streams.iter().map(u32::to_string).collect();
         seeded.extend((!streams.is_empty()).then(|| format!("--only-streams {}", streams.join(","))));
-        let at = |it: &Delay| format!("--at {}:{}={}ns", it.stream, it.number, it.nanoseconds);
+        let at = |it: &Delay| format!("--at {}:{}={}", it.stream, it.number, exact(it.nanoseconds));
         let alone: Vec<String> = few.iter().map(at).collect();
         let program: Vec<String> = program.iter().map(|word| crate::forgotten::quoted(word)).collect();
         for (what, mut words) in [("replay", seeded), ("replay that alone", alone)] {
@@ -415,6 +415,15 @@ impl Shaken<'_> {
             writeln!(err, "millpond: shake: {what}: millpond shake {} -- {}", words.join(" "), program.join(" "))?;
         }
         Ok(())
+    }
+}
+
+/// Returns a time of nanoseconds as an option has it.
+fn exact(nanoseconds: u64) -> String {
+    match nanoseconds {
+        it if it.is_multiple_of(1_000_000) => format!("{}ms", it / 1_000_000),
+        it if it.is_multiple_of(1000) => format!("{}us", it / 1000),
+        it => format!("{it}ns"),
     }
 }
 
@@ -441,5 +450,6 @@ mod tests {
     #[test]
     fn times_are_shown_in_their_unit() {
         assert_eq!([1_000, 20_500_000, 2_000_000_000].map(shown_time), ["1 us", "20.5 ms", "2.00 s"]);
+        assert_eq!([128_000_000, 1_500_000, 7].map(exact), ["128ms", "1500us", "7ns"]);
     }
 }
