@@ -76,8 +76,8 @@ pub enum Command {
 
     /// Run any CUDA program with delays in its streams, and find the operation whose delay changes its result
     ///
-    /// PROGRAM is run without delays first, and has to succeed. Each seed then puts delays before some operations of its
-    /// streams: kernels, copies, fills, launches of graphs. A program whose order is complete gives the same result
+    /// PROGRAM is run without delays first, and has to succeed. Each seed then puts delays before some operations of
+    /// its streams: kernels, copies, fills, launches of graphs. A program whose order is complete gives the same result
     /// whatever is late. The exit status of PROGRAM judges (an assertion of a test, say), or --compare and
     /// --compare-file.
     ///

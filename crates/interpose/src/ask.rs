@@ -14,6 +14,7 @@ use crate::mapping;
 /// Makes each question a function that looks its real function up once.
 macro_rules! questions {
     ($($question:ident $name:literal($($arg:ident: $ty:ty),*);)*) => {$(
+        #[allow(clippy::too_many_arguments, reason = "they are CUDA's")]
         fn $question($($arg: $ty),*) -> Code {
             static AT: OnceLock<usize> = OnceLock::new();
             type Real = unsafe extern "C" fn($($ty),*) -> Code;

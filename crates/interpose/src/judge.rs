@@ -56,8 +56,8 @@ pub(crate) struct About<'a> {
     pub(crate) note: Option<&'a str>,
 }
 
-/// The operations that the command delays. Only findings are told of which a side is one of these, or comes later on
-/// its stream.
+/// The operations that the command delays. Only findings are reported of which a side is one of these, or comes later
+/// on its stream.
 #[derive(Debug, Default)]
 struct Sought {
     /// Their streams, and their numbers as the checker counts them.

@@ -1,8 +1,8 @@
 //! `libmillpond_cuda.so`: stands between a CUDA program and `libcuda`, and turns the program's calls into operations.
 //!
-//! The command `millpond` preloads it (`millpond record`, `check`, `run`, `shake -- PROGRAM`). It has no rules of its own:
-//! [`millpond_core::check`] judges the operations, and [`millpond`] serves memory. A module uses only those above it in
-//! this list:
+//! The command `millpond` preloads it (`millpond record`, `check`, `run`, `shake -- PROGRAM`). It has no rules of its
+//! own: [`millpond_core::check`] judges the operations, and [`millpond`] serves memory. A module uses only those above
+//! it in this list:
 //! | module | what it is |
 //! |---|---|
 //! | `ranks` | the order in which its locks are taken |

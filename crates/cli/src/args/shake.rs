@@ -108,7 +108,7 @@ fn parse_time(text: &str) -> Result<Time, String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let unit = match &text[end..] {
         "ns" => 1.0,
-        "us" | "µs" => 1e3,
+        "us" => 1e3,
         "ms" => 1e6,
         "s" => 1e9,
         _ => return Err(help()),

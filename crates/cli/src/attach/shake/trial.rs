@@ -71,7 +71,7 @@ pub(super) struct Trial {
 /// Why a run has no result.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// This command was told to end.
+    /// A signal ends this command.
     Signal(i32),
     /// The program cannot be run.
     Refused(String),
