@@ -65,7 +65,7 @@ static int prefetch(void) {
         consume(function, out + 8 * step, buffer, t);
         MUST(cuEventRecord(was_read[step % 2], t));
         /* The host is slow, so that the device has always done all of it. */
-        usleep(2000);
+        usleep(4000);
     }
     MUST(cuCtxSynchronize());
     MUST(cuMemcpyDtoH(values, out, sizeof values));

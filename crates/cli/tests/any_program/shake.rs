@@ -45,6 +45,7 @@ fn a_missing_edge_is_found_narrowed_and_named() {
         let edge = said.split("nothing orders it with").nth(1).unwrap_or_else(|| panic!("{said}"));
         assert!(line(edge, "  delayed ").contains(&read), "{said}");
         assert!(line(edge, "  later ").contains(&copied), "{said}");
+        assert!(edge.contains("= note: stream 2 is the stream with the handle"), "{said}");
         assert!(
             edge.contains("= help: make stream 1 wait for the event that is recorded already by stream 2"),
             "{said}"
@@ -187,6 +188,15 @@ fn the_budget_is_kept() {
         seeds += 1;
     }
     assert_eq!(seeds, 6, "{found}");
+}
+
+#[test]
+fn calls_that_wait_are_left_out_and_that_is_said() {
+    let mut command = command();
+    command.args(["shake", "--only-streams", "2", "--"]).arg(PLACE.join("shake")).arg("prefetch");
+    let output = command.env("CUDA_LAUNCH_BLOCKING", "1").output().unwrap();
+    let found = said(&output);
+    assert!(output.status.code() == Some(1) && found.contains("CUDA_LAUNCH_BLOCKING is left out"), "{found}");
 }
 
 #[test]

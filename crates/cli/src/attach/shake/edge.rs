@@ -117,6 +117,9 @@ impl Edges {
             for (word, side) in sides.chain(found.later.iter().map(|side| ("later", side))) {
                 writeln!(err, "    {word:<8} {}", described(side))?;
             }
+            // Which streams of the program the numbers mean.
+            let mut streams = found.notes.iter().filter(|note| note.contains(" is the "));
+            streams.try_for_each(|note| writeln!(err, "    = note: {note}"))?;
             writeln!(err, "    = help: {}", found.help)?;
             found.calls.iter().try_for_each(|calls| writeln!(err, "    = help: {calls}"))?;
         }

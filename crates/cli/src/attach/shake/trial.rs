@@ -12,7 +12,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -102,6 +102,8 @@ impl Program<'_> {
         if !is_plain {
             command.stdout(File::create(&files[0]).map_err(refuse)?);
             command.stderr(File::create(&files[1]).map_err(refuse)?);
+            // So that what it has started ends with it if it is stopped.
+            command.process_group(0);
         } else if self.compare {
             command.stdout(Stdio::piped());
         }
@@ -110,7 +112,7 @@ impl Program<'_> {
         let start = Instant::now();
         let mut child = command.spawn().map_err(cannot)?;
         let passed_on = child.stdout.take().map(|output| thread::spawn(move || pass_on(output)));
-        let (status, signal) = wait(&mut child, &mut signals, limit).map_err(cannot)?;
+        let (status, signal) = wait(&mut child, &mut signals, limit, !is_plain).map_err(cannot)?;
         let time = start.elapsed();
         signals.handle().close();
         let passed_on = passed_on.and_then(|thread| thread.join().ok()).unwrap_or_default();
@@ -207,11 +209,13 @@ fn pass_on(mut from: impl Read) -> Vec<u8> {
 }
 
 /// Waits for the program. Returns its status, `None` if it was stopped at the limit, and the signal that tells this
-/// command to end. A terminal sends the signals of its keys to both.
+/// command to end. A terminal sends the signals of its keys to both, unless the program has a process group of its own
+/// (`is_apart`).
 fn wait(
     child: &mut Child,
     signals: &mut Signals,
     limit: Option<Duration>,
+    is_apart: bool,
 ) -> io::Result<(Option<ExitStatus>, Option<i32>)> {
     let (start, pid) = (Instant::now(), Pid::from_child(child));
     let (mut ending, mut pause) = (None, Duration::from_micros(200));
@@ -221,15 +225,22 @@ fn wait(
         }
         for signal in signals.pending() {
             ending = Some(signal);
+            let signal = match signal {
+                SIGHUP => Signal::HUP,
+                SIGTERM => Signal::TERM,
+                SIGINT => Signal::INT,
+                _ => Signal::QUIT,
+            };
             // Sending to a program that has already ended fails; that is fine.
             let _ = match signal {
-                SIGHUP => kill_process(pid, Signal::HUP),
-                SIGTERM => kill_process(pid, Signal::TERM),
+                _ if is_apart => kill_process_group(pid, signal),
+                Signal::HUP | Signal::TERM => kill_process(pid, signal),
                 _ => Ok(()),
             };
         }
         if limit.is_some_and(|limit| start.elapsed() > limit) {
-            child.kill()?;
+            // If the group is gone, the program is as well.
+            let _ = if is_apart { kill_process_group(pid, Signal::KILL) } else { kill_process(pid, Signal::KILL) };
             child.wait()?;
             return Ok((None, ending));
         }
@@ -244,4 +255,36 @@ fn tail(path: &Path) -> Vec<String> {
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(TAIL_BYTES)..]).into_owned();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(TAIL)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits for a shell and its child, which are apart from this process.
+    fn waited(words: &str, limit: Option<Duration>) -> (Option<ExitStatus>, Option<i32>) {
+        let mut command = Command::new("sh");
+        let mut child = command.args(["-c", words]).process_group(0).spawn().unwrap();
+        wait(&mut child, &mut Signals::new([SIGHUP]).unwrap(), limit, true).unwrap()
+    }
+
+    #[test]
+    fn a_program_that_does_not_end_is_stopped_with_what_it_has_started() {
+        let start = Instant::now();
+        let (status, signal) = waited("sleep 60 & sleep 60; exit 0", Some(Duration::from_millis(50)));
+        assert!(status.is_none() && signal.is_none() && start.elapsed() < Duration::from_secs(30));
+        let (status, _) = waited("exit 3", Some(Duration::from_secs(30)));
+        assert_eq!(status.map(ended).map(Ended::parts), Some((Some(3), None)));
+    }
+
+    #[test]
+    fn the_last_lines_of_a_file_are_its_tail() {
+        let path = std::env::temp_dir().join(format!("millpond-tail-{}", std::process::id()));
+        let text: String = (0..100).map(|line| format!("line {line}\n")).collect();
+        fs::write(&path, text).unwrap();
+        let lines = tail(&path);
+        fs::remove_file(&path).unwrap();
+        assert_eq!((lines.len(), lines[0].as_str(), lines[19].as_str()), (20, "line 80", "line 99"));
+        assert!(tail(&path).is_empty());
+    }
 }
