@@ -6,8 +6,8 @@ The library that the command preloads appends a line for each finding to a file 
 import json
 import os
 
-#: The variables that the command sets for the preloaded library, and the one by which it reports each finding at once.
-MODE, FOLDER, EACH = "MILLPOND_INTERPOSE", "MILLPOND_INTERPOSE_REPORT", "MILLPOND_INTERPOSE_EACH"
+#: The variables that the command sets for the preloaded library.
+MODE, FOLDER = "MILLPOND_INTERPOSE", "MILLPOND_INTERPOSE_REPORT"
 #: The variable by which the command names its list of delays to that library.
 SHAKE = "MILLPOND_INTERPOSE_SHAKE"
 
@@ -26,12 +26,15 @@ class Findings:
     """The findings that came since the last look."""
 
     def __init__(self):
-        self._seen = {}
+        # A test may clear the environment.
+        self._folder = os.environ[FOLDER]
+        # By file: the bytes that were read, and the findings by number.
+        self._seen, self._known = {}, {}
 
     def new(self):
         """Returns the new findings of this process, as in the JSON of ``millpond check``."""
         # After a fork this is another file.
-        path = os.path.join(os.environ[FOLDER], str(os.getpid()))
+        path = os.path.join(self._folder, str(os.getpid()))
         try:
             with open(path, "rb") as file:
                 file.seek(self._seen.get(path, 0))
@@ -41,8 +44,14 @@ class Findings:
         # Another thread may be writing the last line.
         lines = text[: text.rfind(b"\n") + 1]
         self._seen[path] = self._seen.get(path, 0) + len(lines)
-        fields = (line.split("\t", 2) for line in lines.decode("utf-8", "replace").split("\n"))
-        return [json.loads(it[2]) for it in fields if it[0] == "finding"]
+        known, new = self._known.setdefault(path, {}), []
+        for line in lines.decode("utf-8", "replace").split("\n"):
+            word, *fields = line.split("\t", 3)
+            if word == "finding":
+                known[fields[1]] = json.loads(fields[2])
+            if word in ("finding", "again"):
+                new.append(known[fields[1]])
+        return new
 
 
 def _place(side):

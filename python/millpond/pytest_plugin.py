@@ -41,7 +41,11 @@ def _again():
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
     seeds = config.getoption("--millpond-shake")
-    if not (config.getoption("--millpond") or seeds) or config.option.help:
+    if config.option.help:
+        return
+    if not (config.getoption("--millpond") or seeds):
+        if config.getoption("--millpond-option"):
+            raise pytest.UsageError("--millpond-option needs --millpond or --millpond-shake")
         return
     if seeds and config.getoption("--millpond"):
         raise pytest.UsageError("--millpond and --millpond-shake are two runs: give one of them")
@@ -57,8 +61,6 @@ def pytest_cmdline_main(config):
     if _command.path() is None:
         raise pytest.UsageError(f"{option}: the command millpond is not installed with this package, nor in PATH")
     words = [f"--seeds={seeds}"] if seeds else []
-    if not seeds:
-        os.environ[_findings.EACH] = "1"
     _command.become([command, *words, *config.getoption("--millpond-option"), "--", *_again()])
 
 

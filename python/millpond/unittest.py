@@ -1,6 +1,5 @@
 """``python -m millpond.unittest``: as ``python -m unittest``, under ``millpond check``; a finding fails its test."""
 
-import os
 import sys
 import unittest
 
@@ -44,7 +43,6 @@ class Runner(unittest.TextTestRunner):
 
 def main():
     if not _findings.is_checked():
-        os.environ[_findings.EACH] = "1"
         _command.become(["check", "--", sys.executable, "-m", "millpond.unittest", *sys.argv[1:]])
     unittest.main(module=None, argv=["python -m millpond.unittest", *sys.argv[1:]], testRunner=Runner)
 

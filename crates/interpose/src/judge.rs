@@ -1,8 +1,8 @@
 //! The checker beside the running program: findings are printed at once, and again at the end.
 //!
 //! The rules are [`Checker`]'s. Here places are numbers until something is found. A finding that was printed from the
-//! same places before is only counted. The command gets the count each time that it has doubled, and at the end. So a
-//! mistake that a loop makes a million times takes twenty lines. A finding that a rule of the user suppresses is only
+//! same places before is only counted. A mistake that a loop makes a million times takes a thousand short lines of the
+//! report. A finding that a rule of the user suppresses is only
 //! counted.
 
 use std::fmt::Write;
@@ -22,10 +22,16 @@ use crate::{interface, mode, report};
 /// At most this many different findings are printed. Further ones are counted as one.
 const SAID_MAX: usize = 1000;
 
+/// So often the command gets each finding as it happens, for the tests of a suite that all make it. Then it gets the
+/// count each time that it has doubled.
+const EACH_MAX: u64 = 1000;
+
 /// A finding that was met before.
 #[derive(Debug)]
 struct Said {
-    /// What it says, as JSON. Empty if it is suppressed.
+    /// Its number in the report.
+    number: usize,
+    /// What it says, as JSON, until the command has it. Empty if it is suppressed.
     found: String,
     /// The rule that suppresses it.
     rule: Option<usize>,
@@ -40,7 +46,11 @@ impl Said {
         match self.rule {
             _ if new == 0 => {}
             Some(rule) => report::add(&format!("suppressed\t{new}\t{rule}\n")),
-            None => report::add(&format!("finding\t{new}\t{}\n", self.found)),
+            None if self.found.is_empty() => report::add(&format!("again\t{new}\t{}\n", self.number)),
+            None => {
+                let found = std::mem::take(&mut self.found);
+                report::add(&format!("finding\t{new}\t{}\t{found}\n", self.number));
+            }
         }
     }
 }
@@ -74,8 +84,6 @@ pub(crate) struct Judge {
     /// By kind and places.
     said: FxHashMap<String, Said>,
     suppressions: &'static Suppressions,
-    /// `true` if the command gets each finding as it happens.
-    tells_each: bool,
     /// Where the command delays operations: which.
     sought: Option<Sought>,
 }
@@ -83,11 +91,11 @@ pub(crate) struct Judge {
 impl Judge {
     /// `races`: also looks for accesses that are not ordered with each other. `leaks`: also looks for memory that is
     /// never freed.
-    pub(crate) fn new(races: bool, leaks: bool, suppressions: &'static Suppressions, tells_each: bool) -> Self {
+    pub(crate) fn new(races: bool, leaks: bool, suppressions: &'static Suppressions) -> Self {
         let settings = Settings { races, leaks, advice: false, ..Settings::RECORDED };
         let checker = Checker::new(settings);
         let sought = mode::shaking().map(|_| Sought::default());
-        Self { checker, found: Vec::new(), said: FxHashMap::default(), suppressions, tells_each, sought }
+        Self { checker, found: Vec::new(), said: FxHashMap::default(), suppressions, sought }
     }
 
     /// Notes how the command names the next operation on a stream, and whether it is delayed. Returns its number.
@@ -157,11 +165,12 @@ impl Judge {
                         as_json(&Found { kind: "more".to_owned(), sentence, ..Found::default() })
                     }
                 };
-                self.said.entry(key.clone()).or_insert(Said { found, rule, count: 0, reported: 0 });
+                let number = self.said.len();
+                self.said.entry(key.clone()).or_insert(Said { number, found, rule, count: 0, reported: 0 });
             }
             if let Some(said) = self.said.get_mut(&key) {
                 said.count += 1;
-                if said.count.is_power_of_two() || self.tells_each {
+                if said.count <= EACH_MAX || said.count.is_power_of_two() {
                     said.report();
                 }
             }

@@ -16,8 +16,6 @@ pub(crate) enum Noting {
         stacks: bool,
         /// The findings that the user does not want to see.
         suppressions: Suppressions,
-        /// `true` if the command gets each finding as it happens.
-        tells_each: bool,
     },
 }
 
@@ -78,7 +76,6 @@ fn mode() -> &'static Mode {
                     leaks: is_set("MILLPOND_INTERPOSE_LEAKS"),
                     stacks: is_set("MILLPOND_INTERPOSE_STACKS"),
                     suppressions: Suppressions::parse(&text).unwrap_or_default(),
-                    tells_each: is_set("MILLPOND_INTERPOSE_EACH"),
                 }
             }
             _ => Noting::Off,

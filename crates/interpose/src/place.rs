@@ -444,7 +444,11 @@ fn symbol_at(at: usize) -> String {
     let module = module.rsplit('/').next().unwrap_or_default();
     match symbol {
         Some((name, offset)) => format!("{name}+{offset:#x} ({module})"),
-        None => format!("{at:#x} ({module})"),
+        // The offset in the module is the same in each run.
+        None => {
+            let base = object_of(at).map_or(0, |info| info.dli_fbase.addr());
+            format!("+{:#x} ({module})", at.wrapping_sub(base))
+        }
     }
 }
 

@@ -198,8 +198,8 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
     let sink = match noting() {
         Noting::Off => return None,
         Noting::Record(path) => Sink::Trace(Box::new(Trace::new(path.clone()))),
-        Noting::Check { races, leaks, suppressions, tells_each, .. } => {
-            Sink::Judge(Box::new(Judge::new(*races, *leaks, suppressions, *tells_each)))
+        Noting::Check { races, leaks, suppressions, .. } => {
+            Sink::Judge(Box::new(Judge::new(*races, *leaks, suppressions)))
         }
     };
     let new = Box::into_raw(Box::new(Mutex::new(Session {

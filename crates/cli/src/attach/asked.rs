@@ -13,6 +13,9 @@ use super::{Ended, counted, fresh, sarif};
 use crate::output::{is_same, write_file};
 use crate::refusal::{cause, shown_path};
 
+/// The largest number of rules that are listed because they suppressed nothing.
+const UNUSED_MAX: usize = 50;
+
 /// The files that the user names.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Files<'a> {
@@ -74,7 +77,7 @@ impl Files<'_> {
         let written: Vec<&PathBuf> = json.iter().chain(&sarif).chain(&text).collect();
         for (at, path) in written.iter().enumerate() {
             let is_read = suppressions.as_ref().is_some_and(|(read, _)| is_same(read, path));
-            if is_read || written[..at].contains(path) {
+            if is_read || written[..at].iter().any(|other| will_be_same(other, path)) {
                 let reason = "it is read or written already: name another file";
                 return Err(format!("{}: cannot be written: {reason}", shown_path(path)));
             }
@@ -86,6 +89,12 @@ impl Files<'_> {
         }
         Ok(Asked { json, sarif, text, suppressions, prints_suppressions: self.print_suppressions })
     }
+}
+
+/// Returns `true` if two files that may not exist yet are the same one.
+fn will_be_same(one: &Path, other: &Path) -> bool {
+    let folder = |path: &Path| fs::canonicalize(path.parent()?).ok();
+    is_same(one, other) || one.file_name() == other.file_name() && folder(one) == folder(other)
 }
 
 fn read_suppressions(path: &Path) -> Result<(PathBuf, Suppressions), String> {
@@ -108,20 +117,28 @@ impl Asked {
 
     /// Opens the file for the text, if there is one. The program's processes have written to it.
     pub(super) fn text(&self) -> Option<io::Result<File>> {
-        self.text.as_ref().map(|path| File::options().append(true).open(path))
+        self.text.as_ref().map(|path| File::options().append(true).create(true).open(path))
     }
 
     /// Prints what the rules suppressed, which suppressed nothing, and new rules if they are wanted.
     pub(super) fn show_rules(&self, report: &Report, out: &mut dyn Write) -> io::Result<()> {
         if let Some((path, rules)) = &self.suppressions {
+            let mut unused = Vec::new();
             for (at, rule) in rules.rules().iter().enumerate() {
                 let place = format!("{}:{}", shown_path(path), rule.line);
                 match report.suppressed(at) {
-                    0 => writeln!(out, "millpond: suppressed nothing: {place}: {}", rule.text)?,
+                    0 => unused.push(format!("{place}: {}", rule.text)),
                     count => {
                         writeln!(out, "millpond: suppressed {}: {place}", counted(count, "violation", "violations"))?
                     }
                 }
+            }
+            for rule in unused.iter().take(UNUSED_MAX) {
+                writeln!(out, "millpond: suppressed nothing: {rule}")?;
+            }
+            if let Some(more @ 1..) = unused.len().checked_sub(UNUSED_MAX) {
+                let more = counted(more as u64, "rule", "rules");
+                writeln!(out, "millpond: suppressed nothing: ... and {more} more of {}", shown_path(path))?;
             }
         }
         if self.prints_suppressions && report.has_findings() {
@@ -140,6 +157,7 @@ impl Asked {
     /// The first file that cannot be written.
     pub(super) fn write(&self, report: &Report, program: &[OsString], ended: Ended) -> Result<(), String> {
         let program: Vec<String> = program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let mut written = Ok(());
         if let Some(path) = &self.json {
             let rules = self.suppressions.as_ref().map_or(0, |(_, rules)| rules.rules().len());
             let (status, signal) = ended.parts();
@@ -152,13 +170,13 @@ impl Asked {
                 coverage: report.counts(),
                 program: program.clone(),
             };
-            write(path, &json)?;
+            written = write(path, &json);
         }
         if let Some(path) = &self.sarif {
             let base = std::env::current_dir().map_err(|error| cause(&error).to_string())?;
-            write(path, &sarif::log(report.findings(), &base, &program, ended))?;
+            written = written.and(write(path, &sarif::log(report.findings(), &base, &program, ended)));
         }
-        Ok(())
+        written
     }
 }
 

@@ -48,7 +48,10 @@ fn named(path: PathBuf) -> Result<PathBuf, String> {
     let refuse = |what| Err(format!("{LIBRARY} names {}, which is {what}", path.display()));
     match fs::read(&path) {
         Err(_) => refuse("no file that can be read"),
-        Ok(bytes) if bytes.starts_with(b"\x7fELF") && memmem::find(&bytes, MARK).is_some() => Ok(path),
+        Ok(bytes) if bytes.starts_with(b"\x7fELF") && memmem::find(&bytes, MARK).is_some() => {
+            // The program may start others from another folder.
+            std::path::absolute(&path).map_err(|error| error.to_string())
+        }
         // The loader would ignore such a file and start the program without it.
         Ok(_) => refuse("not libmillpond_cuda.so"),
     }

@@ -1,6 +1,6 @@
 //! The sum of the reports of a program's processes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
@@ -71,19 +71,26 @@ impl Report {
             // If a process called `exec`, the reports of both of its programs may be there.
             let is_silent = count("began") > count("coverage") || count("coverage") + count("served") == 0;
             report.silent += u64::from(is_silent);
-            text.lines().for_each(|line| report.add(line));
+            let mut numbers = HashMap::new();
+            text.lines().for_each(|line| report.add(line, &mut numbers));
         }
         report
     }
 
-    fn add(&mut self, line: &str) {
+    /// Adds a line of a process's report. `numbers` are the findings by the process's numbers.
+    fn add(&mut self, line: &str, numbers: &mut HashMap<String, [String; 3]>) {
         let fields: Vec<&str> = line.split('\t').collect();
         match fields[..] {
             ["trace", path] => self.traces.push(path.to_owned()),
-            ["finding", count, found] => {
+            ["finding", count, number, found] => {
                 let Ok(found) = serde_json::from_str::<Found>(found) else { return };
+                numbers.insert(number.to_owned(), found.key());
                 let entry = self.findings.entry(found.key()).or_insert((0, found));
                 entry.0 += count.parse().unwrap_or(0);
+            }
+            ["again", count, number] => {
+                let known = numbers.get(number).and_then(|key| self.findings.get_mut(key));
+                known.into_iter().for_each(|entry| entry.0 += count.parse().unwrap_or(0));
             }
             ["suppressed", count, rule] => {
                 let Ok(rule) = rule.parse() else { return };
@@ -184,7 +191,7 @@ impl Report {
             writeln!(
                 err,
                 "millpond: coverage: no lines of Python in {processes}: frames of this version or build cannot be read \
-                 (CPython 3.11, 3.12 and 3.13 can)"
+                 (those of CPython 3.11 to 3.15 can)"
             )?;
         }
         match self.silent {

@@ -2,6 +2,7 @@
 //!
 //! Sections are those of the standard (OASIS, SARIF 2.1.0). Knows texts only.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use millpond_core::check::{Found, Kind, Shown};
@@ -25,11 +26,18 @@ pub(super) fn log<'a>(
     let mut kinds: Vec<&str> = findings.iter().map(|(_, found)| &*found.kind).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    let results: Vec<Value> = findings.iter().map(|(count, found)| result(found, *count, &kinds, base)).collect();
+    let mut met: HashMap<String, u32> = HashMap::new();
+    let results = findings.iter().map(|(count, found)| {
+        let print = fingerprint(found);
+        let number = met.entry(print.clone()).or_default();
+        *number += 1;
+        result(found, *count, &kinds, base, &format!("{print}|{number}"))
+    });
+    let results: Vec<Value> = results.collect();
     let (status, signal) = ended.parts();
     let mut invocation = json!({
         "executionSuccessful": status == Some(0),
-        "commandLine": program.join(" "),
+        "arguments": program,
     });
     match (status, signal) {
         (Some(status), _) => invocation["exitCode"] = status.into(),
@@ -67,9 +75,10 @@ fn rule(kind: &str) -> Value {
 }
 
 /// Describes a finding (3.27).
-fn result(found: &Found, count: u64, kinds: &[&str], base: &Path) -> Value {
+fn result(found: &Found, count: u64, kinds: &[&str], base: &Path, fingerprint: &str) -> Value {
     let mut text = found.sentence.clone();
-    for part in found.notes.iter().chain([&found.help].into_iter().filter(|help| !help.is_empty())) {
+    let help = [&found.help].into_iter().filter(|help| !help.is_empty()).chain(&found.calls);
+    for part in found.notes.iter().chain(help) {
         text += &format!(". {part}");
     }
     let main = found.later.as_ref().or(found.earlier.as_ref());
@@ -92,7 +101,7 @@ fn result(found: &Found, count: u64, kinds: &[&str], base: &Path) -> Value {
         "relatedLocations": related,
         "occurrenceCount": count,
         // The same mistake has the same fingerprint on other lines of its files.
-        "partialFingerprints": { "rule/functions/v1": fingerprint(found) },
+        "partialFingerprints": { "rule/functions/v1": fingerprint },
         "properties": { "facts": found.facts },
     })
 }

@@ -14,9 +14,18 @@ fn suite(name: &str) -> PathBuf {
     folder
 }
 
+/// Returns a folder with the package alone. Metadata of a build beside it would register the plugin twice.
+pub(super) fn package() -> PathBuf {
+    let package = PLACE.join("python");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python/millpond");
+    // Another test may have made it.
+    let _ = fs::create_dir_all(&package).and_then(|()| std::os::unix::fs::symlink(source, package.join("millpond")));
+    package
+}
+
 /// Runs an interpreter in a folder, with this package and the command.
 fn python(interpreter: &Path, folder: &Path, words: &[&str]) -> Output {
-    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
+    let package = package();
     let commands = Path::new(env!("CARGO_BIN_EXE_millpond")).parent().unwrap();
     let path = std::env::join_paths([commands, Path::new("/usr/bin"), Path::new("/bin")]).unwrap();
     let like = command();
@@ -68,6 +77,17 @@ fn pytest_fails_the_tests_that_make_findings() {
             }
             assert!(text(&output.stderr).contains("2 violations at 1 place"), "the command's summary: {context}");
         }
+        // Also where the command starts the session: each test that makes the finding again fails.
+        let tests = suite(&format!("pytest-many-{at}"));
+        let many = "import os, pytest\nfrom test_order import begin, use\n\n\n\
+            @pytest.mark.parametrize('number', range(7))\ndef test_wrong(number, monkeypatch):\n    \
+            os.environ.pop('MILLPOND_INTERPOSE_REPORT', None)\n    use(*begin(), False)\n";
+        fs::write(tests.join("test_many.py"), many).unwrap();
+        let words = ["-m", "millpond", "check", "--", interpreter.to_str().unwrap()];
+        let output = python(&interpreter, &tests, &[&words[..], &plugin, &["--millpond", "test_many.py"]].concat());
+        assert!(text(&output.stdout).contains("7 failed"), "{}\n{}", text(&output.stdout), text(&output.stderr));
+        let output = run(&["--millpond-option=--races"]);
+        assert_eq!(output.status.code(), Some(4), "{}", text(&output.stderr));
         fs::write(folder.join("rules.txt"), "function=use").unwrap();
         let output = run(&["--millpond", "--millpond-option=--suppressions=rules.txt"]);
         assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));

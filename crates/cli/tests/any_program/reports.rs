@@ -129,6 +129,7 @@ fn sarif_has_results_on_the_programs_lines() {
     assert_eq!(line(&result["locations"][0]), place_of("/* wrong 2 */"));
     assert_eq!(line(&result["relatedLocations"][0]), place_of("/* a launch */"));
     assert!(result["relatedLocations"][0]["message"]["text"].as_str().unwrap().ends_with("kernel touch_kernel"));
+    assert!(result["message"]["text"].as_str().unwrap().contains("cuStreamWaitEvent("), "{result}");
     // Without debug data there is a function, and no file.
     let (_, folder) = check_with(&["--sarif", "a.sarif"], "bare", &["2"]);
     let log = json(&folder.join("a.sarif"));
@@ -178,6 +179,21 @@ fn what_a_rule_matches_is_left_out() {
     assert!(text(&output.stderr).contains("1000 violations at 1 place"), "{}", text(&output.stderr));
 }
 
+/// Code without symbols is named by its place in the module, which is the same in each process.
+#[test]
+fn places_without_symbols_are_the_same_in_each_run() {
+    let script = format!("for n in 1 2 3; do {} 2; done", PLACE.join("bare").display());
+    let stripped = Command::new("strip").arg(PLACE.join("bare")).status();
+    let folder = PLACE.join("same-places");
+    fs::create_dir_all(&folder).unwrap();
+    let mut command = command();
+    command.current_dir(&folder).args(["check", "--json", "a.json", "--", "sh", "-c", &script]);
+    let output = command.output().unwrap();
+    let it = json(&folder.join("a.json"));
+    let findings = it["findings"].as_array().unwrap();
+    assert_eq!((findings.len(), &findings[0]["count"]), (1, &Value::from(3)), "{stripped:?} {}", text(&output.stderr));
+}
+
 /// The printed rules, and no others, suppress what was found.
 #[test]
 fn printed_rules_suppress_what_was_found() {
@@ -209,6 +225,7 @@ fn files_that_cannot_be_used_are_refused_before_the_program_runs() {
     refused(&["--sarif", "/"], "a directory: a report is written to a file");
     refused(&["--sarif", PLACE.join("linked").to_str().unwrap()], "it is the program");
     refused(&["-o", "a", "--json", "./a"], "it is read or written already");
+    refused(&["-o", "a", "--json", "../reports-0/../reports-0/a", "--sarif", "../reports-0/a"], "written already");
     refused(&["--suppressions", "none.txt"], "none.txt: cannot be read");
     let wrong = PLACE.join("wrong-rules.txt");
     fs::write(&wrong, "kind=free-before-use\nfil=a.c\n").unwrap();

@@ -16,6 +16,8 @@ enum Type {
     Object(&'static str),
     /// At least so many objects.
     Objects(usize, &'static str),
+    /// An array of texts.
+    List,
     /// Any object with texts.
     Texts,
     /// Locations of artifacts, by their names.
@@ -56,7 +58,7 @@ fn properties(object: &str) -> &'static [(&'static str, bool, Type)] {
         // 3.20
         "invocation" => &[
             ("executionSuccessful", true, Truth),
-            ("commandLine", false, Text),
+            ("arguments", false, List),
             ("exitCode", false, Number(i64::MIN)),
             ("exitSignalNumber", false, Number(i64::MIN)),
         ],
@@ -151,6 +153,7 @@ fn property(kind: &Type, value: &Value, at: &str) {
             assert!(all.len() >= *least, "{at} has at least {least}");
             all.iter().enumerate().for_each(|(index, it)| object(name, it, &format!("{at}/{index}")));
         }
+        List => assert!(value.as_array().is_some_and(|all| all.iter().all(Value::is_string)), "{at}: {value}"),
         Texts => assert!(value.as_object().is_some_and(|all| all.values().all(Value::is_string)), "{at}: {value}"),
         Bases => value.as_object().unwrap().values().for_each(|it| object("artifactLocation", it, at)),
     }

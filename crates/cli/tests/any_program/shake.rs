@@ -287,7 +287,7 @@ fn a_session_of_pytest_is_shaken_and_lines_of_python_are_named() {
     let folder = PLACE.join("shaken-pytest");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("test_late.py"), TESTS).unwrap();
-    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
+    let package = super::pytest::package();
     let commands = Path::new(env!("CARGO_BIN_EXE_millpond")).parent().unwrap();
     let path = std::env::join_paths([commands, Path::new("/usr/bin"), Path::new("/bin")]).unwrap();
     let pytest = |more: &[&str]| {

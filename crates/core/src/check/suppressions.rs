@@ -63,6 +63,8 @@ impl Suppressions {
     /// # Errors
     /// The first line that is no rule.
     pub fn parse(text: &str) -> Result<Self, WrongSuppression> {
+        // Some editors put a byte order mark before the text.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let lines = text.lines().map(str::trim).zip(1..).filter(|(text, _)| !text.is_empty() && !text.starts_with('#'));
         let rules = lines.map(|(text, line)| {
             let patterns = patterns(text).map_err(|reason| WrongSuppression { line, reason })?;
@@ -186,6 +188,7 @@ mod tests {
             "file=attention.py kernel=*::native::*",
             "kernel=\"at::*<4, float>\"",
             "allocation=kv_?ache",
+            "\u{feff}kind=free-before-use\r\n",
             "# a comment\n\n  file=*.py  \t kind=*  ",
         ] {
             assert!(suppresses(rule), "{rule}");

@@ -55,7 +55,7 @@ impl Edges {
                     edges.earlier.extend(stream.parse().ok().zip(number.parse().ok()));
                 }
                 // The first report of a finding is made when it is found.
-                ["finding", _, found] => {
+                ["finding", _, _, found] => {
                     let Ok(found) = serde_json::from_str::<Found>(found) else { continue };
                     if !edges.found.iter().any(|known| known.key() == found.key()) {
                         edges.found.push(found);
