@@ -61,6 +61,8 @@ pub(crate) struct About<'a> {
     pub(crate) index: &'a Index,
     pub(crate) launches: &'a Launches,
     pub(crate) handles: &'a Handles,
+    /// The place of each allocation, by its number.
+    pub(crate) made_at: &'a [Place],
     pub(crate) names: &'a Names,
     /// Text that is added to the findings of the current call.
     pub(crate) note: Option<&'a str>,
@@ -213,7 +215,12 @@ impl About<'_> {
             && let Some(subject) = &finding.subject
             && let Some(entry) = self.index.latest(subject.id)
         {
-            found.notes.insert(0, format!("{} is at {:#x}", subject.id, entry.start));
+            // If the allocation is one of the sides, its place is there.
+            let is_side = sides(finding).any(|side| side.act == Some(Act::Allocate));
+            let place = self.made_at.get(subject.id.0 as usize).filter(|_| !is_side);
+            let made = place.and_then(|place| self.places.spot(number_of(*place)?));
+            let made = made.map(|spot| format!(", allocated at {spot}")).unwrap_or_default();
+            found.notes.insert(0, format!("{} is at {:#x}{made}", subject.id, entry.start));
         }
         found.notes.extend(self.note.map(str::to_owned));
         found.notes.extend(self.streams(finding));
@@ -229,8 +236,8 @@ impl About<'_> {
         streams.dedup();
         let described = streams.into_iter().filter(|stream| *stream != StreamId::HOST).filter_map(|stream| {
             let (known_as, place) = self.handles.described(stream)?;
-            let number = if let Place::Line(line) = place { line.checked_sub(1) } else { None };
-            let made = number.and_then(|number| self.places.spot(number)).map(|spot| format!(", created at {spot}"));
+            let made = number_of(place).and_then(|number| self.places.spot(number));
+            let made = made.map(|spot| format!(", created at {spot}"));
             Some(format!("{stream} is {known_as}{}", made.unwrap_or_default()))
         });
         described.collect()
@@ -250,6 +257,14 @@ fn sides(finding: &Finding) -> impl Iterator<Item = &Side> {
 /// Returns the number of a side's place. In place of a file, the checker has it as a line.
 fn number(side: &Side) -> Option<u32> {
     side.spot.line.filter(|_| side.spot.file.is_none())?.checked_sub(1)
+}
+
+/// Returns the number of an operation's place.
+fn number_of(place: Place) -> Option<u32> {
+    match place {
+        Place::Line(line) => line.checked_sub(1),
+        _ => None,
+    }
 }
 
 /// Replaces the numbers of places by files and lines.

@@ -20,7 +20,7 @@ use millpond_driver::output::say;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-use millpond_core::ids::{AllocId, DeviceId, EventId, HostId, PoolId, StreamId};
+use millpond_core::ids::{DeviceId, EventId, HostId, PoolId, StreamId};
 use millpond_core::op::{Access, Act, Memory, Names, Op, Part, Place, Space, StreamRole, Trust, What};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -83,8 +83,8 @@ pub(crate) struct Session {
     launches: Launches,
     /// The operations' places, by number, as far as they were met.
     named_places: Vec<Place>,
-    /// Under a limit of memory, the place of each allocation, by its number.
-    made_at: FxHashMap<AllocId, Place>,
+    /// The place of each allocation, by its number, for findings and under a limit of memory.
+    made_at: Vec<Place>,
     host: HostId,
     place: Place,
     /// Text that is added to findings of the current call.
@@ -220,7 +220,7 @@ fn begin() -> Option<*mut Mutex<ranks::Session, Session>> {
         places: Places::new(matches!(noting(), Noting::Check { stacks: true, .. })),
         launches: Launches::default(),
         named_places: Vec::new(),
-        made_at: FxHashMap::default(),
+        made_at: Vec::new(),
         host: HostId(0),
         place: Place::Unknown,
         note: None,
@@ -315,9 +315,9 @@ impl Session {
     #[inline]
     fn hand_on(&mut self, what: What) {
         let op = Op { host: self.host, place: self.place, what };
-        let Self { sink, names, places, index, launches, handles, note, .. } = self;
+        let Self { sink, names, places, index, launches, handles, made_at, note, .. } = self;
         sink.push(&op, names, |judge| {
-            judge.tell(About { places, index, launches, handles, names, note: note.as_deref() });
+            judge.tell(About { places, index, launches, handles, made_at, names, note: note.as_deref() });
         });
     }
 
@@ -328,12 +328,12 @@ impl Session {
             *stream = on;
         }
         (self.launch.host, self.launch.place) = (self.host, self.place);
-        let Self { sink, launch, names, places, index, launches, handles, note, .. } = self;
+        let Self { sink, launch, names, places, index, launches, handles, made_at, note, .. } = self;
         if let (Place::Line(line), What::Launch { name, .. }) = (self.place, &launch.what) {
             launches.note(line - 1, *name);
         }
         sink.push(launch, names, |judge| {
-            judge.tell(About { places, index, launches, handles, names, note: note.as_deref() });
+            judge.tell(About { places, index, launches, handles, made_at, names, note: note.as_deref() });
         });
     }
 
@@ -362,8 +362,8 @@ impl Session {
             Sink::Judge(judge) if is_first => {
                 // Memory that the program would have freed later is not a leak.
                 if !self.is_over {
-                    let Self { names, places, index, launches, handles, .. } = self;
-                    judge.find_rest(About { places, index, launches, handles, names, note: None });
+                    let Self { names, places, index, launches, handles, made_at, .. } = self;
+                    judge.find_rest(About { places, index, launches, handles, made_at, names, note: None });
                 }
                 judge.report();
             }
@@ -533,8 +533,12 @@ impl Session {
         }
         // A free of this address now means the new memory.
         self.void.remove(&at);
-        if mode::limit().is_some() {
-            self.made_at.insert(memory.id, self.place);
+        if mode::limit().is_some() || matches!(self.sink, Sink::Judge(_)) {
+            let number = memory.id.0 as usize;
+            if number >= self.made_at.len() {
+                self.made_at.resize(number + 1, Place::Unknown);
+            }
+            self.made_at[number] = self.place;
         }
         memory
     }

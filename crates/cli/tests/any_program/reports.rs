@@ -40,6 +40,8 @@ fn json_has_the_findings_with_both_lines() {
     assert_eq!(found["earlier"]["kernel"], "touch_kernel", "the kernel of the earlier side");
     assert_eq!(found["allocation"]["bytes"], 4096);
     assert!(found["help"].as_str().unwrap().contains("make stream"), "{found}");
+    let note = found["notes"][0].as_str().unwrap();
+    assert!(note.contains(", allocated at ") && note.ends_with(" (alloc)"), "{note}");
     let calls = format!("in the driver API: `cuEventRecord(event, stream_2)` after {}", place_of("/* a launch */"));
     assert!(found["calls"].as_str().unwrap().replace(&found_folder(found), "").starts_with(&calls), "{found}");
     assert_eq!((it["coverage"]["processes"].as_u64(), it["coverage"]["launches"].as_u64()), (Some(1), Some(1)));

@@ -14,7 +14,7 @@ impl Session {
         let living = self.index.living().filter(|it| it.is_allocated && it.kind != Kind::Host);
         for entry in living.filter(|it| self.handles.device_of(it.home) == device) {
             // The checker gets the places as lines, counted from 1.
-            if let Some(Place::Line(line)) = self.made_at.get(&entry.id()) {
+            if let Some(Place::Line(line)) = self.made_at.get(entry.id().0 as usize) {
                 *sums.entry(line.saturating_sub(1)).or_default() += entry.end - entry.start;
             }
         }
