@@ -149,6 +149,9 @@ impl Judge {
             let numbers: Vec<_> = sides(&finding).map(number).collect();
             place(&mut finding, about.places);
             let mut key = finding.key();
+            if !self.suppressions.rules().is_empty() {
+                key += &about.told_apart(&finding, &numbers);
+            }
             if !self.said.contains_key(&key) {
                 let found = about.describe(&finding, &numbers);
                 let rule = self.suppressions.find(&found);
@@ -195,6 +198,13 @@ impl Sought {
 }
 
 impl About<'_> {
+    /// Returns what rules look at beside the places: findings at the same lines may differ in it.
+    fn told_apart(&self, finding: &Finding, numbers: &[Option<u32>]) -> String {
+        let name = finding.subject.as_ref().and_then(|subject| subject.name.clone());
+        let kernels = numbers.iter().flatten().filter_map(|number| self.launches.at(*number));
+        kernels.fold(format!("\t{}", name.unwrap_or_default()), |key, kernel| key + &format!("\t{}", kernel.0))
+    }
+
     /// Returns what a finding says, and what is known of its operations beside their lines. `numbers` are the numbers
     /// of their places.
     fn describe(&mut self, finding: &Finding, numbers: &[Option<u32>]) -> Found {

@@ -130,6 +130,8 @@ fn start(wish: Wish<'_>, program: &[OsString], keep_allocator: bool, err: &mut d
             writeln!(err, "millpond: the program runs without {} in PATH, the environment of this tool", own.display());
         command.env("PATH", path);
     }
+    // Inside of `millpond shake`: a check has no delays.
+    command.env_remove("MILLPOND_INTERPOSE_SHAKE");
     let (mut former, mut account) = (None, None);
     match wish {
         Wish::Record(output) => {

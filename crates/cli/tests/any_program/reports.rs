@@ -177,6 +177,9 @@ fn what_a_rule_matches_is_left_out() {
         let (output, _) = check_with(&["--suppressions", &other], "linked", &[program]);
         assert_eq!(output.status.code(), Some(status), "{program}: {}", text(&output.stderr));
     }
+    // Findings at the same lines are told apart by what a rule looks at.
+    let (output, _) = check_with(&["--suppressions", &rules("kernel=touch_k*\nfile=no.c")], "linked", &["2"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let (output, _) = check_with(&["--suppressions", &rules("function=no_*\n\n\n")], "linked", &["many"]);
     assert!(text(&output.stderr).contains("1000 violations at 1 place"), "{}", text(&output.stderr));
 }

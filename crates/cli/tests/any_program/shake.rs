@@ -1,5 +1,7 @@
 //! `millpond shake`: programs whose result depends on which stream is late, and the same with the missing edge.
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::*;
 
 /// Shakes a program of `shake.c`.
@@ -169,6 +171,10 @@ fn what_cannot_be_shaken_is_refused() {
     refused(&["--at", "2"], &["many"], "no delay such as 2:17=20ms");
     refused(&["--budget", "-1"], &["many"], "");
     refused(&["--total", "5"], &["many"], "no time such as 20ms");
+    refused(&["--at", "99:7=1ms"], &["many"], "no delay was made");
+    let program = PLACE.join("shake").to_str().unwrap().to_owned();
+    refused(&["--compare-file", &program], &["many"], "is the program; name a file that it writes");
+    assert!(fs::metadata(&program).unwrap().permissions().mode() & 0o100 != 0, "it is as it was");
     let output = millpond(&["shake", "--seeds", "3"].map(OsStr::new));
     assert_eq!(output.status.code(), Some(2), "a program is needed");
     let output = millpond(&["shake", "python3", "x.py"].map(OsStr::new));

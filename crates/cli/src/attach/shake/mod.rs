@@ -15,9 +15,9 @@ mod narrow;
 mod plan;
 mod trial;
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::edge::Edges;
@@ -26,6 +26,7 @@ use self::plan::{Delay, Points, Which, choose, sum};
 use self::trial::{Broken, Kind, Program, Trial};
 use super::{counted, end_by, library, target};
 use crate::args::Shake;
+use crate::output::is_same;
 use crate::refusal::{cause, shown_path};
 use crate::{Status, Stop};
 
@@ -79,20 +80,35 @@ impl From<io::Error> for Over {
     }
 }
 
+/// A file that the program writes.
+struct Compared {
+    path: PathBuf,
+    bytes: Vec<u8>,
+    permissions: Permissions,
+}
+
+impl Compared {
+    /// Reads a file. Behind a link is the file that each run writes anew.
+    fn read(path: &Path) -> io::Result<Self> {
+        let path = fs::canonicalize(path)?;
+        Ok(Self { bytes: fs::read(&path)?, permissions: fs::metadata(&path)?.permissions(), path })
+    }
+}
+
 /// What the undelayed run has given.
 struct Right {
     time: Duration,
     output: Vec<u8>,
     /// The files that are compared, as the undelayed run wrote them.
-    files: Vec<(PathBuf, Vec<u8>)>,
+    files: Vec<Compared>,
     points: Points,
 }
 
 impl Drop for Right {
     fn drop(&mut self) {
-        for (path, bytes) in &self.files {
+        for Compared { path, bytes, permissions } in &self.files {
             // The undelayed run's result is left, as without this command.
-            let _ = fs::write(path, bytes);
+            let _ = fs::write(path, bytes).and_then(|()| fs::set_permissions(path, permissions.clone()));
         }
     }
 }
@@ -153,16 +169,17 @@ fn total_of(shake: &Shake, plain: Duration) -> u64 {
 /// Runs the program without delays. It must succeed; if its output is compared, it is run again to see whether the
 /// output is always the same.
 fn undelayed(shake: &Shake, program: &Program<'_>, err: &mut dyn Write) -> Result<Right, Over> {
+    if let Some(path) = shake.compare_file.iter().find(|path| is_same(path, &program.path)) {
+        return Err(Over::Said(format!("{}: is the program; name a file that it writes", shown_path(path))));
+    }
     let plain = program.run(Kind::Plain, &[], None)?;
     if let Some(failure) = plain.failure(None) {
         return Err(Over::Said(format!("the program fails without delays: {failure}")));
     }
-    let read = |path: &PathBuf| match fs::read(path) {
-        Ok(bytes) => Ok((path.clone(), bytes)),
-        Err(error) => {
-            let reason = format!("{}: cannot be read after the undelayed run: {}", shown_path(path), cause(&error));
-            Err(Over::Said(reason))
-        }
+    let read = |path: &PathBuf| {
+        Compared::read(path).map_err(|error| {
+            Over::Said(format!("{}: cannot be read after the undelayed run: {}", shown_path(path), cause(&error)))
+        })
     };
     let files = shake.compare_file.iter().map(read).collect::<Result<_, _>>()?;
     let right = Right { time: plain.time, output: plain.output, files, points: plain.points };
@@ -187,14 +204,14 @@ fn undelayed(shake: &Shake, program: &Program<'_>, err: &mut dyn Write) -> Resul
 impl Right {
     /// Removes the files that are compared, so that a run that does not write them is seen.
     fn prepare(&self) {
-        for (path, _) in &self.files {
-            let _ = fs::remove_file(path);
+        for file in &self.files {
+            let _ = fs::remove_file(&file.path);
         }
     }
 
     /// Returns what differs in the result of another run.
     fn difference(&self, other: &Trial) -> Option<String> {
-        let file = self.files.iter().find_map(|(path, bytes)| {
+        let file = self.files.iter().find_map(|Compared { path, bytes, .. }| {
             let name = shown_path(path);
             match fs::read(path) {
                 Ok(other) if other == *bytes => None,
@@ -208,6 +225,18 @@ impl Right {
             has_other_output.then(|| format!("its output differs from the undelayed run's: {change}"))
         };
         file.or_else(output)
+    }
+}
+
+/// Refuses a run that passed although none of its delays was made: it says nothing.
+fn check_delayed(delays: &[Delay], trial: &Trial, failure: Option<&str>) -> Result<(), Over> {
+    match trial.delays[0] {
+        0 if !delays.is_empty() && failure.is_none() => Err(Over::Said(
+            "no delay was made: the driver refused the kernel that takes time, or the operations did not come\n  help: \
+             the driver has to compile PTX (CUDA_DISABLE_PTX_JIT is not set); the undelayed run lists operations"
+                .to_owned(),
+        )),
+        _ => Ok(()),
     }
 }
 
@@ -251,6 +280,7 @@ impl Shaken<'_> {
 
     fn by_hand(&self, delays: &[Delay], err: &mut dyn Write) -> Result<Status, Over> {
         let (trial, failure) = self.try_with(delays)?;
+        check_delayed(delays, &trial, failure.as_deref())?;
         self.say_run("the delays", delays, &trial, failure.as_deref(), err)?;
         if failure.is_none() {
             writeln!(err, "millpond: shake: it passed; {PROVES}")?;
@@ -261,11 +291,13 @@ impl Shaken<'_> {
     }
 
     fn by_seeds(&self, err: &mut dyn Write) -> Result<Status, Over> {
-        let seeds = self.shake.seed.map_or(self.shake.seeds.clone(), |seed| seed..seed.saturating_add(1));
+        let all = &self.shake.seeds;
+        let seeds = self.shake.seed.map_or(all.start..=all.end.saturating_sub(1), |seed| seed..=seed);
         let (mut count, mut delayed, mut times) = (0_u32, [0; 2], Duration::ZERO);
         for seed in seeds {
             let delays = choose(&self.right.points, self.which, seed, self.total);
             let (trial, failure) = self.try_with(&delays)?;
+            check_delayed(&delays, &trial, failure.as_deref())?;
             self.say_run(&format!("seed {seed}"), &delays, &trial, failure.as_deref(), err)?;
             if failure.is_some() {
                 let few = self.narrow(&delays, err)?;

@@ -221,6 +221,10 @@ fn wait(
     let (mut ending, mut pause) = (None, Duration::from_micros(200));
     loop {
         if let Some(status) = child.try_wait()? {
+            if is_apart {
+                // Processes that it left would use the device beside the next run.
+                let _ = kill_process_group(pid, Signal::KILL);
+            }
             return Ok((Some(status), ending));
         }
         for signal in signals.pending() {
