@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use millpond_core::check::Found;
 use serde::Serialize;
@@ -36,6 +36,15 @@ pub(super) struct Report {
     served: Served,
 }
 
+/// Returns the report of each process in a folder. Its file has the process's number as its name.
+pub(super) fn of_processes(folder: &Path) -> impl Iterator<Item = String> {
+    let is_number = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok());
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_number).collect();
+    files.sort();
+    files.into_iter().filter_map(|path| fs::read_to_string(path).ok())
+}
+
 /// What was seen, for JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct Counts<'a> {
@@ -59,13 +68,7 @@ impl Report {
     /// Reads all reports in a folder.
     pub(super) fn read(folder: &Path) -> Self {
         let mut report = Report::default();
-        // Each process's file has its number as its name.
-        let is_number =
-            |path: &Path| path.file_name().is_some_and(|name| name.to_string_lossy().parse::<u32>().is_ok());
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut files: Vec<_> = entries.map(|it| it.path()).filter(|path| is_number(path)).collect();
-        files.sort();
-        for text in files.iter().filter_map(|path| fs::read_to_string(path).ok()) {
+        for text in of_processes(folder) {
             report.processes += 1;
             let count = |word: &str| text.lines().filter(|line| line.split('\t').next() == Some(word)).count();
             // If a process called `exec`, the reports of both of its programs may be there.

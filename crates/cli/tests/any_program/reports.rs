@@ -177,9 +177,6 @@ fn what_a_rule_matches_is_left_out() {
         let (output, _) = check_with(&["--suppressions", &other], "linked", &[program]);
         assert_eq!(output.status.code(), Some(status), "{program}: {}", text(&output.stderr));
     }
-    // Findings at the same lines are told apart by what a rule looks at.
-    let (output, _) = check_with(&["--suppressions", &rules("kernel=touch_k*\nfile=no.c")], "linked", &["2"]);
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let (output, _) = check_with(&["--suppressions", &rules("function=no_*\n\n\n")], "linked", &["many"]);
     assert!(text(&output.stderr).contains("1000 violations at 1 place"), "{}", text(&output.stderr));
 }
@@ -188,7 +185,6 @@ fn what_a_rule_matches_is_left_out() {
 #[test]
 fn places_without_symbols_are_the_same_in_each_run() {
     let script = format!("for n in 1 2 3; do {} 2; done", PLACE.join("bare").display());
-    let stripped = Command::new("strip").arg(PLACE.join("bare")).status();
     let folder = PLACE.join("same-places");
     fs::create_dir_all(&folder).unwrap();
     let mut command = command();
@@ -196,7 +192,9 @@ fn places_without_symbols_are_the_same_in_each_run() {
     let output = command.output().unwrap();
     let it = json(&folder.join("a.json"));
     let findings = it["findings"].as_array().unwrap();
-    assert_eq!((findings.len(), &findings[0]["count"]), (1, &Value::from(3)), "{stripped:?} {}", text(&output.stderr));
+    assert_eq!((findings.len(), &findings[0]["count"]), (1, &Value::from(3)), "{}", text(&output.stderr));
+    let places = findings[0].to_string();
+    assert!(places.contains("\"+0x") && places.contains(" (bare)\""), "an offset in the module: {places}");
 }
 
 /// The printed rules, and no others, suppress what was found.

@@ -234,21 +234,7 @@ const TESTS: &str = r#"
 import ctypes
 import time
 
-cuda = ctypes.CDLL("libcuda.so.1")
-
-
-def must(code):
-    assert code == 0, code
-
-
-def begin():
-    context, streams = ctypes.c_void_p(), [ctypes.c_void_p(), ctypes.c_void_p()]
-    must(cuda.cuInit(0))
-    must(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
-    must(cuda.cuCtxSetCurrent(context))
-    for stream in streams:
-        must(cuda.cuStreamCreate(ctypes.byref(stream), 1))
-    return streams
+from order import begin, cuda, must
 
 
 def copied(is_right):
@@ -293,6 +279,7 @@ fn a_session_of_pytest_is_shaken_and_lines_of_python_are_named() {
     let folder = PLACE.join("shaken-pytest");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("test_late.py"), TESTS).unwrap();
+    fs::write(folder.join("order.py"), include_str!("test_order.py")).unwrap();
     let package = super::pytest::package();
     let commands = Path::new(env!("CARGO_BIN_EXE_millpond")).parent().unwrap();
     let path = std::env::join_paths([commands, Path::new("/usr/bin"), Path::new("/bin")]).unwrap();

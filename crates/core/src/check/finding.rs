@@ -33,6 +33,16 @@ impl fmt::Display for Subject {
     }
 }
 
+/// Returns a file and a line as text. Empty if neither is known.
+pub(super) fn file_and_line(file: Option<&str>, line: Option<u32>) -> String {
+    match (file, line) {
+        (Some(file), Some(line)) => format!("{file}:{line}"),
+        (Some(file), None) => file.to_owned(),
+        (None, Some(line)) => format!("line {line}"),
+        (None, None) => String::new(),
+    }
+}
+
 /// A place in the source, with the name of the file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Spot {
@@ -54,12 +64,7 @@ impl Spot {
     /// Returns the file and the line, without the round of a loop. The result is the same if the same mistake is made
     /// again.
     pub fn in_any_round(&self) -> String {
-        match (&self.file, self.line) {
-            (Some(file), Some(line)) => format!("{file}:{line}"),
-            (Some(file), None) => file.clone(),
-            (None, Some(line)) => format!("line {line}"),
-            (None, None) => String::new(),
-        }
+        file_and_line(self.file.as_deref(), self.line)
     }
 
     /// Returns the spot in brackets, to append to a text. Empty if the spot is not known.

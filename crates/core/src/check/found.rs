@@ -3,7 +3,7 @@
 //! Knows what a finding says; no order and no rule. With the feature `serde` both ends of a report read and write it.
 
 use super::edit::Edit;
-use super::finding::{Finding, Side};
+use super::finding::{Finding, Side, file_and_line};
 
 /// One finding.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -140,11 +140,6 @@ impl Shown {
 
     /// Returns the file and the line. Empty if they are not known.
     pub fn spot(&self) -> String {
-        match (&self.file, self.line) {
-            (Some(file), Some(line)) => format!("{file}:{line}"),
-            (Some(file), None) => file.clone(),
-            (None, Some(line)) => format!("line {line}"),
-            (None, None) => String::new(),
-        }
+        file_and_line(self.file.as_deref(), self.line)
     }
 }

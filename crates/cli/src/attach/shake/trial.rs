@@ -16,6 +16,7 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::super::report::of_processes;
 use super::super::{Ended, FINDINGS, Folder, SUPPRESSIONS, preload, pytorch, tool};
 use super::plan::{Delay, Points, listed};
 use crate::refusal::cause;
@@ -168,11 +169,7 @@ impl Program<'_> {
 impl Trial {
     /// Reads the reports of the program's processes.
     fn read(&mut self, folder: &Path) {
-        let is_number = |path: &PathBuf| path.file_name().is_some_and(|it| it.to_string_lossy().parse::<u32>().is_ok());
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_number).collect();
-        files.sort();
-        for text in files.iter().filter_map(|path| fs::read_to_string(path).ok()) {
+        for text in of_processes(folder) {
             for line in text.lines() {
                 match line.split('\t').collect::<Vec<_>>()[..] {
                     ["points", stream, letters] => {
